@@ -1,0 +1,41 @@
+# Two commands are all a newcomer needs: `make demo` and `make test`. Both set up what they use.
+PYTHON ?= python3
+RUN := .venv/bin/python
+DEV := .venv-dev/bin/python
+
+.PHONY: demo test lint types contracts check bench soak protos schema lock clean
+
+demo: .venv/installed
+	$(RUN) -m device_plugin demo
+
+test: .venv-dev/installed
+	$(DEV) -m pytest --cov --cov-report=term
+
+check: lint types contracts
+
+lint: .venv-dev/installed
+	$(DEV) -m ruff check .
+	$(DEV) -m ruff format --check .
+
+types: .venv-dev/installed
+	$(DEV) -m mypy
+
+contracts: .venv-dev/installed
+	.venv-dev/bin/lint-imports
+
+bench: .venv/installed
+	$(RUN) -m bench
+
+# The run-time set alone: what the image holds.
+.venv/installed: requirements/runtime.lock
+	$(PYTHON) -m venv .venv
+	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.lock
+	touch $@
+
+.venv-dev/installed: requirements/dev.lock
+	$(PYTHON) -m venv .venv-dev
+	$(DEV) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	touch $@
+
+clean:
+	rm -rf .venv .venv-dev .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

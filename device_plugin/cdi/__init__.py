@@ -1,0 +1,1 @@
+"""Inventory x driver root -> CDI specification files."""

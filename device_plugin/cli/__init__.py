@@ -1,0 +1,1 @@
+"""The commands. The only place that reads argv and the environment."""

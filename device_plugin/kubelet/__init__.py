@@ -1,0 +1,1 @@
+"""The gRPC edge towards kubelet: servers, registration, presence, pod-resources."""

@@ -1,0 +1,59 @@
+"""Problems: something wrong with the config or the node, and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How much a problem matters. An `ERROR` means that something asked for is not served."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Origin:
+    """Where a value was stated.
+
+    `source` is a file's path, a flag (`--mig-strategy`), an environment variable (`MIG_STRATEGY`), `node` for what the hardware
+    says or `default`. `line` and `column` count from 1 and are 0 where the source is not a file. `path` is the key's path in the
+    config format (`sharing.timeSlicing.resources[0].name`), empty where there is none.
+    """
+
+    source: str
+    line: int = 0
+    column: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+
+class ProblemKind(StrEnum):
+    """What a problem is about, for code that must decide by it; the table is in docs/configuration.md."""
+
+    CONFIG = "config"  # the text itself: syntax, unknown key, type, value
+    CONTRADICTION = "contradiction"  # two entries claim one device, or disagree about one resource
+    UNMET = "unmet"  # an entry that this node cannot meet: index 9 of 8, a model that is not there
+    TOO_LARGE = "too-large"  # a list over kubelet's message limit
+    MIG_SINGLE = "mig-single"  # the MIG layout does not fit the strategy `single`
+    MIG = "mig"  # another trouble with one GPU's MIG devices
+    HARDWARE = "hardware"  # the driver or one GPU
+    DIFFERENCE = "difference"  # a taken-over file means more here than for NVIDIA's plugin
+    PLATFORM = "platform"  # a platform that is not supported, or not as configured
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong. `message` says what was found, what was expected and what to do, without the place."""
+
+    severity: Severity
+    kind: ProblemKind
+    message: str
+    origin: Origin
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.severity}: {self.message}"

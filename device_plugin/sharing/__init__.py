@@ -1,0 +1,1 @@
+"""Inventory x Config -> Offer: names, MIG strategies, replicas. Pure."""

@@ -1,0 +1,1 @@
+"""The reconcile loop: all that waits, retries, watches or keeps state."""
