@@ -1,8 +1,8 @@
 """The Config: a frozen statement of what the operator wants.
 
-This model is the reference. From it come the file format `v1` (camelCase keys; a superset of the one NVIDIA's plugin takes), the
-flags (`--kebab-case`), the environment variables (`UPPER_SNAKE`), their defaults, the reference page and the JSON Schema in `api/`. A
-field's flag and variable are derived from its key; where NVIDIA's plugin named one otherwise, `Option` says how.
+This model is the reference. From it come the file format `v1` (camelCase keys; a superset of the one NVIDIA's plugin takes),
+the flags (`--kebab-case`), the environment variables (`UPPER_SNAKE`), their defaults, the reference page and the JSON Schema in
+`api/`. A field's flag and variable are derived from its key; where NVIDIA's plugin named one otherwise, `Option` says how.
 """
 
 from __future__ import annotations
@@ -218,9 +218,9 @@ class Config(Model):
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 
     def with_origins(self, origins: Mapping[str, Origin]) -> Config:
-        """The same Config, knowing where each value was stated (by config path, such as `sharing.timeSlicing.resources[0].name`)."""
+        """The same Config, knowing where each value was stated, by config path (`sharing.timeSlicing.resources[0].name`)."""
         copy = self.model_copy()
-        copy._origins = dict(origins)
+        copy._origins = dict(origins)  # noqa: SLF001 - our own private attribute, on a copy not yet handed out
         return copy
 
     def origin(self, path: str) -> Origin:

@@ -1,7 +1,7 @@
 """The seam to the NVIDIA driver: what the project asks of it, and nothing else. No implementation lives here.
 
-Every method may block for as long as the driver likes, raises only `DriverError` and its kin, and is called from the two
-hardware threads, never from the event loop. `hardware.nvml` implements it over pynvml, for the real and the simulated library alike.
+Every method may block for as long as the driver likes, raises only `DriverError` and its kin, and is called from the two hardware
+threads, never from the event loop. `hardware.nvml` implements it over pynvml, for the real and the simulated library alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RecoveryAction(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The driver call under way: NVML's function, what it is about (a GPU's UUID or index text), and when it began (monotonic s)."""
+    """The driver call under way: NVML's function, what it is about (a UUID or an index as text), and its start (monotonic s)."""
 
     name: str
     subject: str | None
