@@ -26,6 +26,12 @@ contracts: .venv-dev/installed
 bench: .venv/installed
 	$(RUN) -m bench
 
+# The gRPC stubs from the contracts in api/. The mapped include path makes protoc write their imports under `device_plugin`.
+protos: .venv-dev/installed
+	PATH="$(CURDIR)/.venv-dev/bin:$$PATH" $(DEV) -m grpc_tools.protoc -I device_plugin/kubelet/api=api \
+		--python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. \
+		$$(find api -name '*.proto' | LC_ALL=C sort)
+
 # The run-time set alone: what the image holds.
 .venv/installed: requirements/runtime.lock
 	$(PYTHON) -m venv .venv

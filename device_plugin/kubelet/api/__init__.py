@@ -1,0 +1,1 @@
+"""gRPC stubs, made from the contracts in api/ by `make protos`."""
