@@ -62,5 +62,10 @@ class Cause:
             and self.device_id in (None, device.id)
         )
 
+    @property
+    def place(self) -> tuple[str, str, str, str, str]:
+        """What the cause is about. Two causes of one place are one cause seen twice; lists of causes are in this order."""
+        return (self.gpu_uuid, self.hardware_id or "", self.device_id or "", self.kind, self.key)
+
     def __str__(self) -> str:
         return f"{self.kind}: {self.detail}"
