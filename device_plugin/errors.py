@@ -12,7 +12,8 @@ PluginError
 |-- AllocationRefused      the IDs asked for cannot be given; the text is all the user sees
 |-- RegistrationFailed     kubelet did not take the registration
 |-- InjectionImpossible    a container could not be given its devices (a CDI specification that cannot be written)
-`-- SocketTaken            the socket or its directory belongs to another process
+|-- SocketTaken            the socket or its directory belongs to another process
+`-- SocketUnusable         the socket, or its directory, cannot be used: missing, forbidden, its path too long
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class WaitTimedOut(DriverError):
     """No event within the time given."""
 
 
+class CallHangs(DriverError):
+    """A driver call did not return in its time. The thread that made it has been given up."""
+
+
 class AllocationRefused(PluginError):
     """The request names IDs that cannot be given. Kubelet shows the text as the pod's failure."""
 
@@ -88,3 +93,7 @@ class InjectionImpossible(PluginError):
 
 class SocketTaken(PluginError):
     """Another process owns the socket, or the socket directory."""
+
+
+class SocketUnusable(PluginError):
+    """A socket cannot be made where it was asked for. The text names the path that was tried and what to do."""
