@@ -59,16 +59,27 @@ class Resource:
     fail_requests_greater_than_one: bool = False
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Withheld:
+    """Hardware that is there and not offered. `gpu_index` is NVML's, `index` as in `Device` (`0`, `0:1`), `reason` one clause."""
+
+    gpu_index: int
+    index: str
+    hardware_id: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What the node should offer, resources ordered by name, and everything wrong with it.
 
     The Offer is always the best that can be served; whether its problems forbid serving it (at a start, at a reload)
-    is the caller's decision, by their kind.
+    is the caller's decision, by their kind. `withheld` is what the node has and the Offer has not, in index order.
     """
 
     resources: tuple[Resource, ...] = ()
     problems: tuple[Problem, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
 
     def resource(self, name: str) -> Resource | None:
         return next((resource for resource in self.resources if resource.name == name), None)
