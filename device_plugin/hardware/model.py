@@ -77,7 +77,8 @@ class Gpu:
     `index` is NVML's index, `pci_bus_id` NVML's text (`00000000:17:00.0`, upper or lower case as given). `memory_bytes` is None
     where the driver does not count it (GB10). `mig_enabled` is NVML's current mode; `mig_capable` False covers "not
     supported". `device_nodes` are paths as a container sees them (`/dev/nvidia0`), empty where the minor number is unknown.
-    `faults` are sentences about what could not be read and matters; they do not stop the GPU from being offered.
+    `faults` are sentences about what could not be read and matters; they do not stop the GPU from being offered. `coherent` says
+    whether GPU and CPU share one coherent address space (NVML's addressing mode is ATS).
     """
 
     index: int
@@ -94,6 +95,7 @@ class Gpu:
     mig_devices: tuple[MigDevice, ...] = ()
     device_nodes: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    coherent: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
