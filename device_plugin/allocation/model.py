@@ -57,3 +57,8 @@ class Injection:
     cdi_kind_prefix: str = DEFAULT_CDI_KIND_PREFIX
     cdi_annotation_prefix: str = "cdi.k8s.io/"
     cdi_classes: tuple[str, ...] = ()
+
+    @property
+    def is_cdi_only(self) -> bool:
+        """Whether containers get their devices through CDI and nothing else."""
+        return bool(self.strategies) and all(strategy.is_cdi for strategy in self.strategies)
