@@ -43,5 +43,14 @@ protos: .venv-dev/installed
 	$(DEV) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	touch $@
 
+# The lock files from their inputs. Versions stay as they are unless an input asks otherwise or UPGRADE=--upgrade is given.
+UV ?= uv
+COMPILE = cd requirements && $(UV) pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
+lock:
+	$(COMPILE) runtime.in --output-file runtime.lock
+	$(COMPILE) build.in --output-file build.lock
+	$(COMPILE) dev.in --constraint runtime.lock --constraint build.lock --output-file dev.lock
+
 clean:
 	rm -rf .venv .venv-dev .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
