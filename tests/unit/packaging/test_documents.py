@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import PurePosixPath
 
 import pytest
+import yaml
+
+from device_plugin.config.model import Config
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
@@ -76,6 +80,17 @@ def test_every_make_command_in_a_document_exists(documents, texts):
 def test_every_phony_target_of_the_makefile_has_a_rule(texts):
     [phony] = re.findall(r"^\.PHONY: (.+)$", texts["Makefile"], re.MULTILINE)
     assert set(phony.split()) == targets_of(texts["Makefile"])
+
+
+def test_the_configs_shown_are_valid(documents):
+    shown = [
+        block
+        for text in documents.values()
+        for block in re.findall(r"^```yaml\n(version: v1\n.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    ]
+    assert shown
+    for block in shown:
+        Config.model_validate_json(json.dumps(yaml.safe_load(block)))
 
 
 def test_the_licence_is_apache_2(texts):
