@@ -10,21 +10,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from device_plugin.config.values import (
     AllocationPolicy,
+    AnnotationPrefix,
     DeviceIdStrategy,
     DeviceListStrategy,
     Devices,
     DiscoveryStrategy,
+    DriverRoot,
     Duration,
     GpuSelector,
+    HostPath,
+    LabelInterval,
     MigStrategy,
+    OptionalPath,
     ResourceName,
+    Version,
     XidAction,
+    shown,
 )
+from device_plugin.config.xids import Xid, XidClass, XidNumbers, XidPolicy, XidSet
 from device_plugin.problems import Origin
 
 if TYPE_CHECKING:
@@ -43,6 +51,33 @@ class Option:
     variables: tuple[str, ...] = ()
 
 
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _refuse_mps(value: object) -> None:
+    if value is not None:
+        raise ValueError("sharing through MPS is not supported; remove it, or share by sharing.timeSlicing, which isolates nothing")
+
+
+def _check_channel_ids(value: object) -> tuple[int, ...]:
+    if value == [0]:
+        return (0,)
+    if value in ([], ()):
+        return ()
+    found = f"[{', '.join(shown(item) for item in value)}]" if isinstance(value, list) else shown(value)
+    raise ValueError(f"expected [] or [0], not {found}")
+
+
+# Lax about list and enumeration members, because a validator in front of a field hides from pydantic that the text is JSON.
+# It still takes nothing but one name or a list of names.
+_StrategyList = Annotated[
+    tuple[Annotated[DeviceListStrategy, Field(strict=False)], ...],
+    Field(strict=False, min_length=1),
+    BeforeValidator(_as_list, json_schema_input_type=DeviceListStrategy | list[DeviceListStrategy]),
+]
+
+
 class Model(BaseModel):
     """What all parts have in common: camelCase keys, unknown keys refused, no coercion, frozen."""
 
@@ -55,20 +90,20 @@ class PluginFlags(Model):
     pass_device_specs: Annotated[bool, Option()] = Field(
         default=False, description="Name the device nodes in the answer too; needed beside kubelet's static CPU manager."
     )
-    device_list_strategy: Annotated[tuple[DeviceListStrategy, ...], Option()] = Field(
+    device_list_strategy: Annotated[_StrategyList, Option()] = Field(
         default=(DeviceListStrategy.ENVVAR,), description="How the runtime is told which devices a container gets."
     )
     device_id_strategy: Annotated[DeviceIdStrategy, Option(flags=("device-id-strategy",), variables=("DEVICE_ID_STRATEGY",))] = (
         Field(default=DeviceIdStrategy.UUID, alias="deviceIDStrategy", description="The name of a device given to the runtime.")
     )
-    cdi_annotation_prefix: Annotated[str, Option()] = Field(
+    cdi_annotation_prefix: Annotated[AnnotationPrefix, Option()] = Field(
         default="cdi.k8s.io/", description="Replaces the prefix of the CDI annotation's key; bring the trailing slash."
     )
     nvidia_ctk_path: Annotated[
-        str, Option(flags=("nvidia-cdi-hook-path", "nvidia-ctk-path"), variables=("NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"))
+        HostPath, Option(flags=("nvidia-cdi-hook-path", "nvidia-ctk-path"), variables=("NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"))
     ] = Field(default="/usr/bin/nvidia-ctk", alias="nvidiaCTKPath", description="Host path of the CDI hook program.")
     container_driver_root: Annotated[
-        str,
+        DriverRoot,
         Option(
             flags=("driver-root-ctr-path", "container-driver-root"), variables=("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT")
         ),
@@ -81,11 +116,11 @@ class PluginFlags(Model):
 class GfdFlags(Model):
     """Settings of the peer's label program: known, checked, harmless here."""
 
-    oneshot: bool | None = None
-    no_timestamp: bool | None = None
-    sleep_interval: Any = None
-    output_file: str | None = None
-    machine_type_file: str | None = None
+    oneshot: bool | None = Field(default=None, description="Known, harmless here.")
+    no_timestamp: bool | None = Field(default=None, description="Known, harmless here.")
+    sleep_interval: LabelInterval | None = Field(default=None, description="Known, harmless here.")
+    output_file: str | None = Field(default=None, description="Known, harmless here.")
+    machine_type_file: str | None = Field(default=None, description="Known, harmless here.")
 
 
 class Flags(Model):
@@ -95,24 +130,26 @@ class Flags(Model):
     fail_on_init_error: Annotated[bool, Option()] = Field(
         default=True, description="Exit when the driver cannot be used at the start; false: stay up, not ready, and retry."
     )
-    mps_root: Annotated[str | None, Option()] = Field(default=None, description="Host directory of MPS pipes.")
-    nvidia_driver_root: Annotated[str, Option(flags=("driver-root", "nvidia-driver-root"), variables=("NVIDIA_DRIVER_ROOT",))] = (
-        Field(default="/", description="The driver's install root on the host.")
+    mps_root: Annotated[OptionalPath, Option()] = Field(
+        default=None, description="Host directory of MPS pipes; known, without effect while there is no sharing through MPS."
     )
-    nvidia_dev_root: Annotated[str | None, Option(flags=("dev-root", "nvidia-dev-root"), variables=("NVIDIA_DEV_ROOT",))] = Field(
+    nvidia_driver_root: Annotated[
+        DriverRoot, Option(flags=("driver-root", "nvidia-driver-root"), variables=("NVIDIA_DRIVER_ROOT",))
+    ] = Field(default="/", description="The driver's install root on the host.")
+    nvidia_dev_root: Annotated[OptionalPath, Option(flags=("dev-root", "nvidia-dev-root"), variables=("NVIDIA_DEV_ROOT",))] = Field(
         default=None, description="The root of /dev on the host; the driver root where absent."
     )
     gdrcopy_enabled: Annotated[bool, Option()] = Field(default=False, description="Inject GDRCopy.")
     gds_enabled: Annotated[bool, Option()] = Field(default=False, description="Inject GPUDirect Storage.")
     mofed_enabled: Annotated[bool, Option()] = Field(default=False, description="Inject MOFED.")
     use_node_feature_api: bool | None = Field(
-        default=None, alias="useNodeFeatureAPI", description="A setting of the peer's label program: known, harmless here."
+        default=None, alias="useNodeFeatureAPI", description="A setting of the label program: known, harmless here."
     )
     device_discovery_strategy: Annotated[DiscoveryStrategy, Option()] = Field(
         default=DiscoveryStrategy.AUTO, description="Where devices are looked for."
     )
-    plugin: PluginFlags = PluginFlags()
-    gfd: GfdFlags | None = None
+    plugin: PluginFlags = Field(default=PluginFlags(), description="How containers get their devices.")
+    gfd: GfdFlags | None = Field(default=None, description="Settings of the label program: known, harmless here.")
 
     @property
     def dev_root(self) -> str:
@@ -123,46 +160,70 @@ class Flags(Model):
 class NamedPattern(Model):
     """Which hardware gets which resource name. `*` in the pattern stands for any characters, all else for itself."""
 
-    pattern: str = Field(min_length=1)
-    name: ResourceName
+    pattern: str = Field(
+        min_length=1, description="The product name (for `mig`: the profile, such as 1g.10gb); `*` stands for any characters."
+    )
+    name: ResourceName = Field(description="The resource; a name without a domain gets nvidia.com/.")
 
 
 class Resources(Model):
     """Resource names of one's own; the first pattern that matches wins, what none matches keeps its default name."""
 
-    gpus: tuple[NamedPattern, ...] = ()
-    mig: tuple[NamedPattern, ...] = ()
+    gpus: tuple[NamedPattern, ...] = Field(default=(), description="Names for GPUs, by product.")
+    mig: tuple[NamedPattern, ...] = Field(default=(), description="Names for MIG devices, by profile.")
 
 
 class SharedResource(Model):
     """One sharing entry: `replicas` of each of `devices` of the resource `name`, offered as `rename` if given."""
 
-    name: ResourceName
-    replicas: int = Field(ge=1)
-    devices: Devices = "all"
-    rename: ResourceName | None = None
-    allocation_policy: AllocationPolicy | None = None
+    name: ResourceName = Field(description="The resource to share, as it is called without sharing.")
+    replicas: int = Field(ge=1, description="How many devices stand for each GPU or MIG device; 1: unshared.")
+    devices: Devices = Field(
+        default="all", description="`all` that earlier entries left, a count of them in index order, or a list by index or UUID."
+    )
+    rename: ResourceName | None = Field(default=None, description="The name to offer them under; the old name where absent.")
+    allocation_policy: AllocationPolicy | None = Field(
+        default=None, description="Which replicas a container is given; flags.plugin.sharedDevicesAllocationPolicy where absent."
+    )
 
 
 class TimeSlicing(Model):
     """Sharing by time-slicing. It isolates nothing: each replica can use all of the GPU's memory."""
 
-    rename_by_default: bool = False
-    fail_requests_greater_than_one: bool = False
-    resources: tuple[SharedResource, ...] = Field(min_length=1)
+    rename_by_default: bool = Field(default=False, description="Offer what is shared as <name>.shared where `rename` is absent.")
+    fail_requests_greater_than_one: bool = Field(
+        default=False, description="Refuse a container that asks for more than one shared device."
+    )
+    resources: tuple[SharedResource, ...] = Field(
+        min_length=1, description="What is shared. Entries claim devices in file order; several may name the same resource."
+    )
+
+    def offered_name(self, entry: SharedResource) -> str:
+        """The name under which an entry's devices are offered; what is not replicated keeps its own unless renamed."""
+        if entry.rename is not None:
+            return entry.rename
+        return f"{entry.name}.shared" if self.rename_by_default and entry.replicas > 1 else entry.name
 
 
 class Sharing(Model):
-    time_slicing: TimeSlicing | None = None
-    mps: Any = None
+    """How one GPU or MIG device serves several containers."""
+
+    time_slicing: TimeSlicing | None = Field(default=None, description="Sharing by time-slicing.")
+    mps: Annotated[Any, BeforeValidator(_refuse_mps), WithJsonSchema({"type": "null"})] = Field(
+        default=None, description="Sharing through MPS: refused, not supported."
+    )
 
 
 class Imex(Model):
     """IMEX channels, injected into every container that gets a GPU."""
 
-    channel_ids: Annotated[tuple[int, ...], Option(flags=("imex-channel-ids",), variables=("IMEX_CHANNEL_IDS",))] = Field(
-        default=(), alias="channelIDs", description="[] or [0]."
-    )
+    channel_ids: Annotated[
+        tuple[int, ...],
+        Field(strict=False),
+        BeforeValidator(_check_channel_ids),
+        WithJsonSchema({"type": "array", "items": {"const": 0}, "maxItems": 1}),
+        Option(flags=("imex-channel-ids",), variables=("IMEX_CHANNEL_IDS",)),
+    ] = Field(default=(), alias="channelIDs", description="The IMEX channels to inject: [] or [0].")
     required: Annotated[bool, Option(flags=("imex-required",), variables=("IMEX_REQUIRED",))] = Field(
         default=False, description="Whether a missing channel is an error."
     )
@@ -171,8 +232,8 @@ class Imex(Model):
 class DeviceSelection(Model):
     """Which GPUs are offered at all: by index, UUID, PCI address or product pattern. `exclude` wins over `include`."""
 
-    include: tuple[GpuSelector, ...] = ()
-    exclude: tuple[GpuSelector, ...] = ()
+    include: tuple[GpuSelector, ...] = Field(default=(), description="The GPUs to offer; empty: all.")
+    exclude: tuple[GpuSelector, ...] = Field(default=(), description="The GPUs not to offer; wins over `include`.")
 
 
 class Health(Model):
@@ -186,8 +247,23 @@ class Health(Model):
     refuse_unhealthy_restart: bool = Field(
         default=False, description="Ask kubelet for PreStartContainer and refuse to start a container on a device with a cause."
     )
-    classes: dict[str, XidAction] = Field(default_factory=dict, description="What each class of NVIDIA's XID catalogue means.")
-    xids: dict[int, XidAction] = Field(default_factory=dict, description="What single XIDs mean; wins over their class.")
+    policy: XidPolicy = Field(
+        default=XidPolicy.CATALOGUE,
+        description="Which XIDs count to begin with: by NVIDIA's XID catalogue, as NVIDIA's device plugin (all but 13, 31, 43, "
+        "45, 68, 109), or as Google's (48 alone).",
+    )
+    disable_xids: Annotated[XidNumbers, Option(variables=("DP_DISABLE_HEALTHCHECKS",))] = Field(
+        default=XidSet(), description="XIDs that do not count: a list of numbers, or `all`."
+    )
+    enable_xids: Annotated[XidNumbers, Option(variables=("DP_ENABLE_HEALTHCHECKS",))] = Field(
+        default=XidSet(), description="XIDs that count, whatever `disableXids`, their class or the policy say: numbers, or `all`."
+    )
+    classes: dict[XidClass, XidAction] = Field(
+        default_factory=dict, description="What each class of NVIDIA's XID catalogue means; UNKNOWN: XIDs it does not have."
+    )
+    xids: dict[Xid, XidAction] = Field(
+        default_factory=dict, description="What single XIDs mean; wins over everything else that is said about them."
+    )
 
 
 class Reconcile(Model):
@@ -206,14 +282,14 @@ class Reconcile(Model):
 class Config(Model):
     """The whole file."""
 
-    version: str = "v1"
-    flags: Flags = Flags()
-    resources: Resources = Resources()
-    sharing: Sharing = Sharing()
-    imex: Imex = Imex()
-    devices: DeviceSelection = DeviceSelection()
-    health: Health = Health()
-    reconcile: Reconcile = Reconcile()
+    version: Version = Field(default="v1", description="The format of this file.")
+    flags: Flags = Field(default=Flags(), description="What can be given as a flag as well.")
+    resources: Resources = Field(default=Resources(), description="Resource names of one's own.")
+    sharing: Sharing = Field(default=Sharing(), description="How one GPU serves several containers.")
+    imex: Imex = Field(default=Imex(), description="IMEX channels.")
+    devices: DeviceSelection = Field(default=DeviceSelection(), description="Which GPUs are offered at all.")
+    health: Health = Field(default=Health(), description="When a GPU must not get new work.")
+    reconcile: Reconcile = Field(default=Reconcile(), description="How fast the plugin follows the node.")
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 

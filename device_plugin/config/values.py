@@ -9,6 +9,31 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 
+def shown(value: object) -> str:
+    """A value as a message shows it: as it would stand in the file, and never long."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case str():
+            return repr(value if len(value) <= 60 else f"{value[:57]}...") if value else "an empty text"
+        case dict():
+            return "a mapping"
+        case list() | tuple():
+            return "a list" if value else "an empty list"
+        case _:
+            return str(value)
+
+
+class InvalidItems(ValueError):
+    """Items of a list are wrong, each told apart by its index, so that each can be shown at its own place."""
+
+    def __init__(self, items: dict[int, str]) -> None:
+        self.items = items
+        super().__init__("; ".join(items.values()))
+
+
 class MigStrategy(StrEnum):
     """How MIG devices are offered."""
 
@@ -74,7 +99,7 @@ def parse_resource_name(text: object) -> str:
     not under kubernetes.io and not starting with `requests.`, the name of at most 63 characters. Raises ValueError.
     """
     if not isinstance(text, str):
-        raise ValueError(f"expected a resource name such as nvidia.com/gpu, not {text!r}")
+        raise ValueError(f"expected a resource name such as nvidia.com/gpu, not {shown(text)}")
     full = text if "/" in text else f"{DEFAULT_DOMAIN}/{text}"
     domain, _, name = full.partition("/")
     if "/" in name:
@@ -97,45 +122,86 @@ def parse_resource_name(text: object) -> str:
     return full
 
 
-_DURATION_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_NANOSECONDS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_DURATION = re.compile(r"(?=\.?[0-9])([0-9]{0,18})(?:\.([0-9]{0,18}))?(ns|us|µs|μs|ms|s|m|h)")
+_LONGEST_DURATION = 2**63 - 1  # nanoseconds, as in Go: 292 years
+FOREVER = _LONGEST_DURATION
+
+
+def _parse_nanoseconds(text: str) -> int:
+    nanoseconds, end = 0, 0
+    for match in _DURATION.finditer(text):
+        if match.start() != end:
+            break
+        unit, fraction = _NANOSECONDS[match[3]], match[2] or ""
+        nanoseconds += int(match[1] or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
+        end = match.end()
+    if not text or end != len(text):
+        raise ValueError(f"expected a duration with a unit, such as 30s, 5m or 1h30m, not {text!r}")
+    if nanoseconds > _LONGEST_DURATION:
+        raise ValueError(f"expected a duration of at most 292 years, not {text!r}")
+    return nanoseconds
 
 
 def parse_duration(value: object) -> float:
     """Seconds from a Go duration (`60s`, `1h30m`, `0`). A bare number is refused: its unit would be a guess. Raises ValueError."""
-    expected = "expected a duration with a unit, such as 30s, 5m or 1h30m"
-    if not isinstance(value, str):
-        raise ValueError(f"{expected}, not {value!r}")
-    if value == "0":
+    if value == 0 and not isinstance(value, bool):
         return 0.0
-    seconds, end = 0.0, 0
-    for match in _DURATION.finditer(value):
-        if match.start() != end:
-            break
-        seconds += float(match[1]) * _DURATION_UNITS[match[2]]
-        end = match.end()
-    if not value or end != len(value):
-        raise ValueError(f"{expected}, not {value!r}")
-    return seconds
+    if not isinstance(value, str):
+        raise ValueError(f"expected a duration with a unit, such as 30s, 5m or 1h30m, not {shown(value)}")
+    return 0.0 if value == "0" else _parse_nanoseconds(value) / 1e9
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest text that reads back as that duration: `90s` is `1m30s`, half a second `500ms`."""
+    return _format_nanoseconds(round(seconds * 1e9))
+
+
+def _format_nanoseconds(nanoseconds: int) -> str:
+    parts, rest = [], nanoseconds
+    for unit in ("h", "m", "s", "ms", "us", "ns"):
+        count, rest = divmod(rest, _NANOSECONDS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def parse_label_interval(value: object) -> int:
+    """Nanoseconds of the label program's interval: a Go duration, a number of nanoseconds, or `infinite`. Raises ValueError."""
+    if value == "infinite":
+        return FOREVER
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LONGEST_DURATION:
+        return int(value)
+    if isinstance(value, str):
+        return 0 if value == "0" else _parse_nanoseconds(value)
+    raise ValueError(f'expected a duration such as 60s, a number of nanoseconds, or "infinite", not {shown(value)}')
+
+
+def format_label_interval(nanoseconds: int) -> str:
+    """What `parse_label_interval` reads back."""
+    return "infinite" if nanoseconds == FOREVER else _format_nanoseconds(nanoseconds)
 
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_INDEX_REF = re.compile(r"[0-9]+(:[0-9]+)?")
+_INDEX_REF = re.compile(r"[0-9]{1,9}(:[0-9]{1,9})?")
 _UUID_REF = re.compile(rf"(?:GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+")
 _PCI = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
 
 def parse_device_ref(value: object) -> str:
-    """A GPU or MIG device named by index (`0`, `"0:1"`) or UUID, as text. Raises ValueError."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    """A GPU or MIG device named by index (`0`, `"0:1"`) or UUID, as text, in one spelling per device. Raises ValueError."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9:
         return str(value)
-    if isinstance(value, str) and (_INDEX_REF.fullmatch(value) or _UUID_REF.fullmatch(value)):
-        return value
-    raise ValueError(f'{value!r} names no device; expected an index (0), a MIG index ("0:1"), GPU-<uuid> or MIG-<uuid>')
+    if isinstance(value, str):
+        if _INDEX_REF.fullmatch(value):
+            return ":".join(str(int(part)) for part in value.split(":"))
+        if _UUID_REF.fullmatch(value):
+            return re.sub(_UUID, lambda uuid: uuid[0].lower(), value)
+    raise ValueError(f'{shown(value)} names no device; expected an index (0), a MIG index ("0:1"), GPU-<uuid> or MIG-<uuid>')
 
 
 def parse_devices(value: object) -> str | int | tuple[str, ...]:
-    """`all`, a count above 0, or a list of device references. Raises ValueError."""
+    """`all`, a count above 0, or a list of device references. Raises ValueError, for wrong references InvalidItems."""
     if value == "all":
         return "all"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -143,8 +209,25 @@ def parse_devices(value: object) -> str | int | tuple[str, ...]:
             raise ValueError(f"expected a count above 0, not {value}")
         return value
     if isinstance(value, (list, tuple)) and value:
-        return tuple(parse_device_ref(item) for item in value)
-    raise ValueError(f'expected "all", a count above 0, or a list of devices, not {value!r}')
+        return _parse_items(value)
+    raise ValueError(f'expected "all", a count above 0, or a list of devices, not {shown(value)}')
+
+
+def _parse_items(values: list[object] | tuple[object, ...]) -> tuple[str, ...]:
+    parsed: list[str] = []
+    wrong: dict[int, str] = {}
+    for index, item in enumerate(values):
+        try:
+            ref = parse_device_ref(item)
+        except ValueError as error:
+            wrong[index] = str(error)
+            continue
+        if ref in parsed:
+            wrong[index] = f"device {ref} is named twice in this list"
+        parsed.append(ref)
+    if wrong:
+        raise InvalidItems(wrong)
+    return tuple(parsed)
 
 
 def parse_gpu_selector(value: object) -> str:
@@ -153,31 +236,100 @@ def parse_gpu_selector(value: object) -> str:
         return str(value)
     if isinstance(value, str) and value.strip():
         return value
-    raise ValueError(f"{value!r} chooses no GPU; expected an index, GPU-<uuid>, a PCI address or a product pattern such as *A100*")
+    raise ValueError(
+        f"{shown(value)} chooses no GPU; expected an index, GPU-<uuid>, a PCI address or a product pattern such as *A100*"
+    )
+
+
+def matches_pattern(pattern: str, text: str) -> bool:
+    """Whether the whole text is what the pattern says: `*` stands for any characters, all else for itself."""
+    first, *middle = pattern.split("*")
+    if not middle:
+        return pattern == text
+    last = middle.pop()
+    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
+        return False
+    rest = text[len(first) : len(text) - len(last)]
+    for part in middle:
+        _, found, rest = rest.partition(part) if part else ("", "*", rest)
+        if not found:
+            return False
+    return True
 
 
 def is_pci_address(text: str) -> bool:
     return _PCI.fullmatch(text) is not None
 
 
-ResourceName = Annotated[str, BeforeValidator(parse_resource_name)]
+def parse_driver_root(value: object) -> str:
+    """The absolute path of a directory; empty means `/`, as for the peer. Raises ValueError."""
+    return "/" if value == "" else parse_path(value)
+
+
+def parse_optional_path(value: object) -> str | None:
+    """An absolute path, or None for an empty text. Raises ValueError."""
+    return None if value in ("", None) else parse_path(value)
+
+
+def parse_path(value: object) -> str:
+    """An absolute path. Raises ValueError."""
+    if not isinstance(value, str) or not value.startswith("/") or not value.isprintable():
+        raise ValueError(f"expected an absolute path, not {shown(value)}")
+    return value
+
+
+def parse_annotation_prefix(value: object) -> str:
+    """What stands before the name in an annotation's key: a domain and its slash. Raises ValueError."""
+    if isinstance(value, str) and value.endswith("/") and len(value) <= 254:
+        domain = value[:-1]
+        if all(_LABEL.fullmatch(label) for label in domain.split(".")):
+            return value
+    raise ValueError(f"expected a lower-case domain that ends with a slash, such as cdi.k8s.io/, not {shown(value)}")
+
+
+def parse_version(value: object) -> str:
+    """The format's version; empty means v1. Raises ValueError."""
+    if value in ("", "v1"):
+        return "v1"
+    raise ValueError(f'unknown version {shown(value)}; this is the format "v1"')
+
+
+_NAME_SCHEMA = {
+    "type": "string",
+    "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$",
+}
+_DURATION_SCHEMA = {"type": "string", "pattern": r"^(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$"}
+_INDEX_SCHEMA = {"type": "integer", "minimum": 0}
+_PATH_SCHEMA = {"type": "string", "pattern": "^(/.*)?$"}
+_DEVICE_SCHEMA = {
+    "anyOf": [
+        _INDEX_SCHEMA,
+        {"type": "string", "pattern": rf"^([0-9]{{1,9}}(:[0-9]{{1,9}})?|(GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+)$"},
+    ]
+}
+ResourceName = Annotated[str, BeforeValidator(parse_resource_name), WithJsonSchema(_NAME_SCHEMA)]
 Duration = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    WithJsonSchema({"type": "string", "pattern": r"^(0|([0-9.]+(ns|us|µs|ms|s|m|h))+)$"}),
+    float, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str), WithJsonSchema(_DURATION_SCHEMA)
+]
+LabelInterval = Annotated[
+    int,
+    BeforeValidator(parse_label_interval),
+    PlainSerializer(format_label_interval, return_type=str),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": "infinite"}, _DURATION_SCHEMA]}),
 ]
 Devices = Annotated[
     Any,
     BeforeValidator(parse_devices),
     PlainSerializer(lambda value: list(value) if isinstance(value, tuple) else value),
     WithJsonSchema(
-        {
-            "oneOf": [
-                {"const": "all"},
-                {"type": "integer", "minimum": 1},
-                {"type": "array", "minItems": 1, "items": {"type": ["integer", "string"]}},
-            ]
-        }
+        {"anyOf": [{"const": "all"}, {"type": "integer", "minimum": 1}, {"type": "array", "minItems": 1, "items": _DEVICE_SCHEMA}]}
     ),
 ]
-GpuSelector = Annotated[str, BeforeValidator(parse_gpu_selector), WithJsonSchema({"type": ["integer", "string"]})]
+GpuSelector = Annotated[
+    str, BeforeValidator(parse_gpu_selector), WithJsonSchema({"anyOf": [_INDEX_SCHEMA, {"type": "string", "pattern": r"\S"}]})
+]
+DriverRoot = Annotated[str, BeforeValidator(parse_driver_root), WithJsonSchema(_PATH_SCHEMA)]
+OptionalPath = Annotated[str | None, BeforeValidator(parse_optional_path), WithJsonSchema(_PATH_SCHEMA)]
+HostPath = Annotated[str, BeforeValidator(parse_path), WithJsonSchema({"type": "string", "pattern": "^/"})]
+AnnotationPrefix = Annotated[str, BeforeValidator(parse_annotation_prefix), WithJsonSchema({"type": "string", "pattern": "/$"})]
+Version = Annotated[str, BeforeValidator(parse_version), WithJsonSchema({"enum": ["v1", ""]})]

@@ -1,0 +1,125 @@
+"""What is valid and deserves a word: risks, what has no effect, and where a file means more here than for NVIDIA's plugin."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from device_plugin.config.values import DeviceIdStrategy, DeviceListStrategy, matches_pattern
+from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from device_plugin.config.model import Config, NamedPattern
+
+_CONFIG_LOOK = re.compile(r"""^[\s{"']*(version["']?\s*:\s*["']?v1\b|(flags|sharing|timeSlicing)["']?\s*:)""", re.MULTILINE)
+
+
+def find_notices(config: Config, environment: Mapping[str, str]) -> list[Problem]:
+    """The words, by subject. `environment` is where a config could stand by mistake: empty where a file was read."""
+    return [
+        *_configs_in_environment(environment),
+        *_other_programs(config),
+        *_without_effect(config),
+        *_risks(config),
+        *_shadowed(config, "gpus", config.resources.gpus),
+        *_shadowed(config, "mig", config.resources.mig),
+        *_differences(config),
+    ]
+
+
+def _configs_in_environment(environment: Mapping[str, str]) -> Iterator[Problem]:
+    """A ConfigMap taken in by `envFrom` ends up in variables, where nobody reads it (NVIDIA/k8s-device-plugin#615)."""
+    for name in sorted(environment):
+        if _CONFIG_LOOK.search(environment[name]):
+            yield _warning(
+                f"the variable {name} holds what looks like a config, which is not read from variables; mount the ConfigMap and "
+                "name its file with --config-file (CONFIG_FILE)",
+                Origin(name),
+            )
+
+
+def _other_programs(config: Config) -> Iterator[Problem]:
+    """Keys of the peer's label program: checked, named once, harmless."""
+    flags = config.flags
+    keys = ["flags.useNodeFeatureAPI"] if flags.use_node_feature_api is not None else []
+    if flags.gfd is not None:
+        stated = [
+            f"flags.gfd.{info.alias}" for name, info in type(flags.gfd).model_fields.items() if name in flags.gfd.model_fields_set
+        ]
+        keys += stated or ["flags.gfd"]
+    if keys:
+        yield _info(f"settings of GPU Feature Discovery, without effect on this program: {', '.join(keys)}", config.origin(keys[0]))
+    if flags.mps_root is not None:
+        yield _info("mpsRoot has no effect: nothing is shared through MPS", config.origin("flags.mpsRoot"))
+
+
+def _without_effect(config: Config) -> Iterator[Problem]:
+    plugin, imex = config.flags.plugin, config.imex
+    if plugin.pass_device_specs and all(strategy.is_cdi for strategy in plugin.device_list_strategy):
+        yield _warning(
+            "passDeviceSpecs has no effect: CDI brings the device nodes, and every deviceListStrategy is a CDI one",
+            config.origin("flags.plugin.passDeviceSpecs"),
+        )
+    if imex.required and not imex.channel_ids:
+        yield _warning("imex.required has no effect without imex.channelIDs: [0]", config.origin("imex.required"))
+    for index, selector in enumerate(config.devices.include):
+        if selector in config.devices.exclude:
+            where = _at(config, f"devices.exclude[{config.devices.exclude.index(selector)}]")
+            message = f"{selector} is also excluded, {where}; it is not offered"
+            yield _warning(message, config.origin(f"devices.include[{index}]"))
+
+
+def _risks(config: Config) -> Iterator[Problem]:
+    plugin = config.flags.plugin
+    if {DeviceListStrategy.CDI_ANNOTATIONS, DeviceListStrategy.CDI_CRI} <= set(plugin.device_list_strategy):
+        yield _warning(
+            "cdi-annotations and cdi-cri together name each device to the runtime twice; take cdi-cri where the runtime has it, "
+            "else cdi-annotations",
+            config.origin("flags.plugin.deviceListStrategy"),
+        )
+    if plugin.device_id_strategy is DeviceIdStrategy.INDEX:
+        yield _warning(
+            "with deviceIDStrategy index a container keeps a number that can mean another GPU after a reboot, and two pods may "
+            "end up on one GPU; uuid has no such risk",
+            config.origin("flags.plugin.deviceIDStrategy"),
+        )
+
+
+def _shadowed(config: Config, kind: str, patterns: tuple[NamedPattern, ...]) -> Iterator[Problem]:
+    """A pattern that matches another pattern's text, stars included, matches everything that the other one does."""
+    for later, named in enumerate(patterns):
+        for earlier, before in enumerate(patterns[:later]):
+            if matches_pattern(before.pattern, named.pattern):
+                yield _warning(
+                    f"this pattern is never reached: {before.pattern!r} {_at(config, f'resources.{kind}[{earlier}].pattern')} "
+                    "matches all that it does",
+                    config.origin(f"resources.{kind}[{later}].pattern"),
+                )
+                break
+
+
+def _differences(config: Config) -> Iterator[Problem]:
+    """What NVIDIA's plugin parses and then ignores (NVIDIA/k8s-device-plugin#353, #628, #1020), named once."""
+    keys = [f"resources.{kind}" for kind in ("gpus", "mig") if getattr(config.resources, kind)]
+    slicing = config.sharing.time_slicing
+    for index, entry in enumerate(slicing.resources if slicing else ()):
+        path = f"sharing.timeSlicing.resources[{index}]"
+        keys += [f"{path}.devices"] if entry.devices != "all" else []
+        keys += [f"{path}.rename"] if entry.rename is not None else []
+    if keys:
+        message = f"here these take effect, while NVIDIA's plugin ignores them: {', '.join(keys)}"
+        yield Problem(Severity.INFO, ProblemKind.DIFFERENCE, message, config.origin(keys[0]))
+
+
+def _warning(message: str, origin: Origin) -> Problem:
+    return Problem(Severity.WARNING, ProblemKind.CONFIG, message, origin)
+
+
+def _info(message: str, origin: Origin) -> Problem:
+    return Problem(Severity.INFO, ProblemKind.CONFIG, message, origin)
+
+
+def _at(config: Config, path: str) -> str:
+    return f"at {config.origin(path)}"
