@@ -24,6 +24,9 @@ class RecoveryAction(IntEnum):
     REBOOT = 2
     DRAIN_P2P = 3
     DRAIN_AND_RESET = 4
+    RECOVER_IMEX_DOMAIN = 5
+    BUS_RESET = 6
+    SYSTEM_REBOOT = 7
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,96 @@
+"""A registered set of events: XIDs of some GPUs, waited for in slices."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pynvml
+
+from device_plugin.errors import DriverError, GpuLost, NotSupported
+from device_plugin.hardware.driver import Event
+from device_plugin.hardware.nvml.handle import find_handle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from device_plugin.hardware.nvml.call import Calls
+
+_WANTED = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError | pynvml.nvmlEventTypeSingleBitEccError
+_NO_INSTANCE = 0xFFFFFFFF  # in an event: "no GPU instance" and "no compute instance"
+
+
+class NvmlEvents:
+    """EventSource over one NVML event set. `is_open` says whether the driver session it belongs to still lives."""
+
+    def __init__(self, calls: Calls, gpu_uuids: Sequence[str], is_open: Callable[[], bool]) -> None:
+        self._calls, self._gpu_uuids, self._is_open = calls, tuple(gpu_uuids), is_open
+        self._set: pynvml._EventSet | None = None
+        self._unwatched: dict[str, str] = {}
+        self._register(self._gpu_uuids)
+
+    @property
+    def unwatched(self) -> dict[str, str]:
+        return dict(self._unwatched)
+
+    def wait(self, timeout_seconds: float) -> Event | None:
+        """The next XID, or None. NVML refuses to wait on a set with a lost GPU: then the set is made anew without that GPU."""
+        if self._set is None or not self._is_open():
+            raise DriverError("nvmlEventSetWait", "the event source is closed", code=pynvml.NVML_ERROR_UNINITIALIZED)
+        try:
+            data = self._calls.ask(None, pynvml.nvmlEventSetWait, self._set, math.ceil(timeout_seconds * 1000))
+        except GpuLost:
+            self._drop_lost()
+            return None
+        except DriverError as error:
+            if error.code == pynvml.NVML_ERROR_TIMEOUT:
+                return None
+            raise
+        if data.eventType != pynvml.nvmlEventTypeXidCriticalError:
+            return None  # an ECC error: the probes read the counters, which say more
+        return Event(
+            xid=data.eventData,
+            gpu_uuid=self._read_uuid(data.device),
+            gpu_instance_id=_instance(data.gpuInstanceId),
+            compute_instance_id=_instance(data.computeInstanceId),
+        )
+
+    def close(self) -> None:
+        if self._set is None:
+            return
+        events, self._set = self._set, None
+        if self._is_open():
+            self._calls.ask(None, pynvml.nvmlEventSetFree, events)
+
+    def _register(self, gpu_uuids: Sequence[str]) -> None:
+        self._set = self._calls.ask(None, pynvml.nvmlEventSetCreate)
+        for uuid in gpu_uuids:
+            try:
+                handle = find_handle(self._calls, uuid)
+                supported = self._calls.ask(uuid, pynvml.nvmlDeviceGetSupportedEventTypes, handle)
+                if supported & _WANTED:
+                    self._calls.ask(uuid, pynvml.nvmlDeviceRegisterEvents, handle, supported & _WANTED, self._set)
+            except NotSupported:
+                continue  # an old GPU without events: known, and no fault
+            except DriverError as error:
+                self._unwatched[uuid] = str(error)
+
+    def _drop_lost(self) -> None:
+        """Register again those GPUs that still answer. Raises `GpuLost` if that changes nothing, as waiting would fail again."""
+        lost_before = len(self._unwatched)
+        self.close()
+        self._register([uuid for uuid in self._gpu_uuids if uuid not in self._unwatched])
+        if len(self._unwatched) == lost_before:
+            raise GpuLost(
+                "nvmlEventSetWait", "a watched GPU is lost, but each of them still answers", code=pynvml.NVML_ERROR_GPU_IS_LOST
+            )
+
+    def _read_uuid(self, device: pynvml._Device) -> str | None:
+        try:
+            return self._calls.ask_text(None, pynvml.nvmlDeviceGetUUID, device)
+        except DriverError:
+            return None
+
+
+def _instance(number: int) -> int | None:
+    return None if number == _NO_INSTANCE else number

@@ -1,0 +1,312 @@
+"""Node profiles: YAML files that describe a node, its hardware and what goes wrong with it. See docs/simulation.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from device_plugin.errors import ConfigError
+from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.simulation.live import base_name
+from device_plugin.simulation.machine import Machine, MigInstance, MigShape, SimulatedGpu, generated_uuid
+from device_plugin.simulation.placed_yaml import PlacedYaml
+from device_plugin.simulation.script import Step  # noqa: TC001 - pydantic reads the annotation when the model is made
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROFILES = Path(__file__).parent / "profiles"
+
+COMPUTE_MODES = {"default": 0, "exclusive-thread": 1, "prohibited": 2, "exclusive-process": 3}
+RECOVERY_ACTIONS = {"none": 0, "reset": 1, "reboot": 2, "drain-p2p": 3, "drain-and-reset": 4}
+FABRIC_STATES = {"not-started": 1, "in-progress": 2, "completed": 3}
+_PCIE_LEVELS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}  # as `nvidia-smi topo -m` writes NVML's levels
+_PCI = re.compile(r"^(?:[0-9a-fA-F]{4}){1,2}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True)
+
+
+def _pci_as_nvml(value: Any) -> Any:
+    """`0000:07:00.0` as NVML writes it: eight digits of domain, upper case."""
+    if not isinstance(value, str) or not _PCI.match(value):
+        raise ValueError("expected a PCI address such as 0000:07:00.0")
+    domain, rest = value.split(":", 1)
+    return f"{domain:0>8}:{rest}".upper()
+
+
+def _functions(value: Any) -> Any:
+    """Names of C functions; the version suffix does not matter."""
+    if not isinstance(value, list) or not all(isinstance(name, str) and name.startswith("nvml") for name in value):
+        raise ValueError("expected a list of NVML functions such as nvmlDeviceGetMemoryInfo")
+    return tuple(base_name(name) for name in value)
+
+
+def _mig_profile(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError("expected a MIG profile such as 1g.5gb")
+    MigShape.parse(value)
+    return value
+
+
+def _capability(value: Any) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"\d+\.\d+", value):
+        raise ValueError('expected a quoted compute capability such as "8.0"')
+    major, minor = value.split(".")
+    return int(major), int(minor)
+
+
+_AS_TUPLE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)  # YAML has lists
+Functions = Annotated[tuple[str, ...], BeforeValidator(_functions)]
+MigProfile = Annotated[str, BeforeValidator(_mig_profile)]
+
+
+class MigEntry(_Part):
+    """One MIG device. A bare profile stands for an entry with only that."""
+
+    profile: MigProfile
+    uuid: str | None = None
+    gpu_instance: int | None = Field(default=None, ge=0)
+    compute_instance: int | None = Field(default=None, ge=0)
+    memory_mib: int | None = Field(default=None, ge=1)
+    unsupported: Functions = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, value: Any) -> Any:
+        return {"profile": value} if isinstance(value, str) else value
+
+
+class GpuEntry(_Part):
+    """One GPU. What is null or left out is "not supported" by the driver, where there is no other default."""
+
+    name: str
+    uuid: str | None = Field(default=None, pattern=r"^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+    pci: Annotated[str, BeforeValidator(_pci_as_nvml)] | None = None
+    minor: int | None = Field(default=None, ge=0)
+    memory_mib: int | None = Field(default=None, ge=1)
+    compute_capability: Annotated[tuple[int, int] | None, BeforeValidator(_capability)] = None
+    compute_mode: Literal["default", "exclusive-thread", "prohibited", "exclusive-process"] | None = "default"
+    numa: int | str | None = None
+    mig_capable: bool = False
+    mig_enabled: bool = False
+    mig: Annotated[tuple[MigEntry, ...], _AS_TUPLE] = ()
+    nvswitch_links: int = Field(default=0, ge=0, le=36)
+    events: bool = True
+    ecc_uncorrectable: int | None = Field(default=None, ge=0)
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    recovery_action: Literal["none", "reset", "reboot", "drain-p2p", "drain-and-reset"] | None = None
+    fabric_state: Literal["not-started", "in-progress", "completed"] | None = None
+    fabric_status: int = Field(default=0, ge=0)
+    lost: bool = False
+    unsupported: Functions = ()
+
+    @model_validator(mode="after")
+    def _mig_needs_its_mode(self) -> GpuEntry:
+        if self.mig and not self.mig_enabled:
+            raise ValueError("a GPU with MIG devices needs migEnabled: true")
+        if self.mig_enabled and not self.mig_capable:
+            raise ValueError("migEnabled: true needs migCapable: true")
+        return self
+
+
+class Links(_Part):
+    """How the GPUs are joined: text matrices, one row for each GPU, the diagonal ignored."""
+
+    pcie: str | None = None
+    nvlink: str | None = None
+
+
+class NodeProfile(_Part):
+    """A whole node."""
+
+    name: str = Field(min_length=1)
+    description: str = ""
+    driver_version: str | None = Field(default=None, pattern=r"^\d+(\.\d+)+$")
+    cuda_version: str = Field(default="12.4", pattern=r"^\d+\.\d$")
+    gpu_defaults: dict[str, Any] = Field(default_factory=dict)
+    gpus: Annotated[tuple[GpuEntry, ...], _AS_TUPLE] = ()
+    links: Links = Links()
+    missing_symbols: Annotated[tuple[str, ...], _AS_TUPLE] = ()
+    imex_channels: Annotated[tuple[int, ...], _AS_TUPLE] = ()
+    device_nodes: Annotated[tuple[str, ...], _AS_TUPLE] = ()
+    faults: Annotated[tuple[Step, ...], _AS_TUPLE] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_defaults(cls, value: Any) -> Any:
+        """Each GPU is `gpuDefaults` with its own keys on top."""
+        if not isinstance(value, dict):
+            return value
+        defaults, gpus = value.get("gpuDefaults") or {}, value.get("gpus")
+        if not isinstance(defaults, dict) or not isinstance(gpus, list):
+            return value
+        return {**value, "gpus": [{**defaults, **gpu} if isinstance(gpu, dict) else gpu for gpu in gpus]}
+
+    @model_validator(mode="after")
+    def _matrices_fit(self) -> NodeProfile:
+        for name, text in (("pcie", self.links.pcie), ("nvlink", self.links.nvlink)):
+            rows = _rows(text)
+            if text is not None and (len(rows) != len(self.gpus) or any(len(row) != len(self.gpus) for row in rows)):
+                raise ValueError(f"links.{name} must have {len(self.gpus)} rows of {len(self.gpus)} entries, one for each GPU")
+        return self
+
+
+def load_profile(name_or_path: str | Path) -> NodeProfile:
+    """The shipped profile of that name, or the one in that file. Raises `ConfigError` with every problem and its place."""
+    path = Path(name_or_path)
+    shipped = PROFILES / f"{name_or_path}.yaml"
+    if path.suffix not in (".yaml", ".yml") and shipped.is_file():
+        path = shipped
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        known = ", ".join(shipped_profiles())
+        message = f"cannot read the node profile {str(name_or_path)!r} ({error}); give a YAML file or one of: {known}"
+        raise ConfigError([Problem(Severity.ERROR, ProblemKind.CONFIG, message, Origin(str(path)))]) from error
+    return parse_profile(text, str(path))
+
+
+def shipped_profiles() -> tuple[str, ...]:
+    """The names of the profiles that come with the project."""
+    return tuple(sorted(path.stem for path in PROFILES.glob("*.yaml")))
+
+
+def parse_profile(text: str, source: str) -> NodeProfile:
+    """A profile from YAML text. Raises `ConfigError`."""
+    document = PlacedYaml(text, source)
+    try:
+        return NodeProfile.model_validate(document.data if document.data is not None else {})
+    except ValidationError as error:
+        problems = []
+        for found in error.errors(include_url=False):
+            origin = document.origin(found["loc"])
+            where = f"{origin.path}: " if origin.path else ""
+            message = found["msg"].removeprefix("Value error, ")
+            problems.append(Problem(Severity.ERROR, ProblemKind.CONFIG, f"{where}{message}", origin))
+        raise ConfigError(sorted(problems, key=lambda problem: problem.origin)) from error
+
+
+def machine_from_profile(profile: NodeProfile) -> Machine:
+    """The hardware that a profile describes. The same profile gives the same UUIDs in every process."""
+    gpus = tuple(gpu_from_entry(profile.name, index, entry) for index, entry in enumerate(profile.gpus))
+    uuids = [gpu.uuid for gpu in gpus]
+    ancestors, nvlinks = {}, {}
+    for row, cells in enumerate(_rows(profile.links.pcie)):
+        for column, cell in enumerate(cells):
+            if row != column and cell.upper() in _PCIE_LEVELS:
+                ancestors[frozenset((uuids[row], uuids[column]))] = _PCIE_LEVELS[cell.upper()]
+    for row, cells in enumerate(_rows(profile.links.nvlink)):
+        for column, cell in enumerate(cells):
+            if row != column and cell.isdigit() and int(cell):
+                nvlinks[uuids[row], uuids[column]] = int(cell)
+    major, minor = profile.cuda_version.split(".")
+    return Machine(
+        name=profile.name,
+        driver_version=profile.driver_version,
+        cuda_version=int(major) * 1000 + int(minor) * 10,
+        gpus=gpus,
+        ancestors=MappingProxyType(ancestors),
+        nvlinks=MappingProxyType(nvlinks),
+        missing_symbols=frozenset(profile.missing_symbols),
+        imex_channels=profile.imex_channels,
+        device_nodes=profile.device_nodes,
+    )
+
+
+def gpu_from_entry(node: str, index: int, entry: GpuEntry) -> SimulatedGpu:
+    """The GPU at that place of a node, with what the entry leaves open filled in: UUID, minor number, PCI address."""
+    gpu_uuid = entry.uuid or generated_uuid("GPU", node, index)
+    memory_bytes = entry.memory_mib * 2**20 if entry.memory_mib is not None else None
+    return SimulatedGpu(
+        uuid=gpu_uuid,
+        name=entry.name,
+        pci_bus_id=entry.pci or f"00000000:{0x10 + index:02X}:00.0",
+        minor=entry.minor if "minor" in entry.model_fields_set else index,
+        memory_bytes=memory_bytes,
+        compute_capability=entry.compute_capability,
+        compute_mode=COMPUTE_MODES[entry.compute_mode] if entry.compute_mode else None,
+        numa=entry.numa,
+        mig_capable=entry.mig_capable,
+        mig_enabled=entry.mig_enabled,
+        mig=place_instances(gpu_uuid, memory_bytes, entry.mig, ()),
+        switch_links=entry.nvswitch_links,
+        events=entry.events,
+        ecc_uncorrectable=entry.ecc_uncorrectable,
+        remap_pending=entry.remap_pending,
+        remap_failed=entry.remap_failed,
+        recovery_action=RECOVERY_ACTIONS[entry.recovery_action] if entry.recovery_action else None,
+        fabric_state=FABRIC_STATES[entry.fabric_state] if entry.fabric_state else None,
+        fabric_status=entry.fabric_status,
+        lost=entry.lost,
+        unsupported=frozenset(entry.unsupported),
+    )
+
+
+def place_instances(
+    gpu_uuid: str, memory_bytes: int | None, wanted: Sequence[MigEntry], present: Sequence[MigInstance]
+) -> tuple[MigInstance, ...]:
+    """The MIG devices of a GPU that is to have `wanted`. Those `present` that fit stay as they are, UUID and all.
+
+    Places are given as drivers do: large instances have the low numbers. A UUID is made from the place, so an instance that is
+    destroyed and made again at the same place is the same one.
+    """
+    left = list(present)
+    placed: list[MigInstance] = []
+    new: list[MigEntry] = []
+    for entry in wanted:
+        fitting = next(
+            (instance for instance in left if instance.profile == entry.profile and entry.uuid in (None, instance.uuid)), None
+        )
+        if fitting is None:
+            new.append(entry)
+        else:
+            left.remove(fitting)
+            placed.append(fitting)
+    for entry in new:
+        gpu_instance, compute_instance = _free_place(entry, placed)
+        placed.append(
+            MigInstance(
+                index=next(index for index in range(len(placed) + 1) if index not in {each.index for each in placed}),
+                profile=entry.profile,
+                uuid=entry.uuid or generated_uuid("MIG", gpu_uuid, gpu_instance, compute_instance, entry.profile),
+                gpu_instance=gpu_instance,
+                compute_instance=compute_instance,
+                memory_mib=entry.memory_mib or MigShape.parse(entry.profile).memory_mib(memory_bytes),
+                unsupported=frozenset(entry.unsupported),
+            )
+        )
+    return tuple(sorted(placed, key=lambda instance: instance.index))
+
+
+def _free_place(entry: MigEntry, placed: Sequence[MigInstance]) -> tuple[int, int]:
+    """GPU instance and compute instance id. Partial compute instances (1c.3g.20gb) fill up one GPU instance before the next."""
+    shape = MigShape.parse(entry.profile)
+    taken = {(each.gpu_instance, each.compute_instance) for each in placed}
+    if entry.gpu_instance is not None:
+        used = {compute for gpu, compute in taken if gpu == entry.gpu_instance}
+        free = next(number for number in range(len(used) + 1) if number not in used)
+        return entry.gpu_instance, entry.compute_instance if entry.compute_instance is not None else free
+    if shape.compute_slices < shape.slices:
+        for each in placed:
+            other = MigShape.parse(each.profile)
+            siblings = [sibling for sibling in placed if sibling.gpu_instance == each.gpu_instance]
+            used_slices = sum(MigShape.parse(sibling.profile).compute_slices for sibling in siblings)
+            if other.instance_profile == shape.instance_profile and used_slices + shape.compute_slices <= shape.slices:
+                return each.gpu_instance, max(sibling.compute_instance for sibling in siblings) + 1
+    first = 0 if shape.slices > 4 else 1 if shape.slices > 2 else 3 if shape.slices == 2 else 7
+    instances = {gpu for gpu, _ in taken}
+    return next(number for number in range(first, first + len(instances) + 1) if number not in instances), 0
+
+
+def _rows(text: str | None) -> list[list[str]]:
+    return [line.split() for line in (text or "").splitlines() if line.strip()]
