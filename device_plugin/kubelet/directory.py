@@ -39,7 +39,7 @@ class SocketDirectory:
     """Holds the lock of one socket directory from `acquire` to `release`.
 
     Two processes on one directory would take each other's sockets away (grpc/grpc#17122). The lock is on the directory itself, so
-    it works across containers and goes with the process, however that ends. `holder` is how a process that waits is told who has it.
+    it works across containers and goes with the process, however that ends. `holder` is what a process that waits is told of us.
     """
 
     def __init__(self, path: Path, *, logger: FilteringBoundLogger, holder: str | None = None) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 POLL_SECONDS = 0.2
-# A socket that refuses may be one that its kubelet binds before it listens: then every millisecond counts, for a while.
+# A kubelet that has gone, or whose new socket still refuses, is most often back at once, and then every millisecond counts.
 EAGER_POLL_SECONDS = 0.02
 EAGER_FOR_SECONDS = 10.0
 
@@ -59,8 +59,8 @@ class Presence:
     async def run(self) -> NoReturn:
         """Look, for ever."""
         while True:
-            self.look()
             self._hinted.clear()
+            self.look()
             try:
                 async with asyncio.timeout(self._pause_seconds()):
                     await self._hinted.wait()
@@ -82,8 +82,9 @@ class Presence:
         now = self._observe(doubting=doubting)
         if now.is_accepting and (not before.is_accepting or now.identity != before.identity):
             now = replace(now, number=before.number + 1)
-        if not now.is_accepting and (before.is_accepting or now.identity != before.identity):
+        if now != before:
             self._eager_until = asyncio.get_running_loop().time() + EAGER_FOR_SECONDS
+            self.hint()  # a pause under way was reckoned before this change
         self.kubelet = now
         if now != before or not all(is_intact() for is_intact in self._guards):
             self.changes.notify()
@@ -134,6 +135,5 @@ class Presence:
             self._logger.warning(event, socket=str(self.socket), reason=reason)
 
     def _pause_seconds(self) -> float:
-        kubelet = self.kubelet
-        is_near = kubelet.identity is not None and not kubelet.is_accepting
-        return EAGER_POLL_SECONDS if is_near and asyncio.get_running_loop().time() < self._eager_until else POLL_SECONDS
+        is_eager = not self.kubelet.is_accepting and asyncio.get_running_loop().time() < self._eager_until
+        return EAGER_POLL_SECONDS if is_eager else POLL_SECONDS
