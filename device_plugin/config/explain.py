@@ -65,7 +65,8 @@ def _explain(detail: ErrorDetails) -> Explanation:
         choices = [choice.strip("'") for choice in context["expected"].replace(" or ", ", ").split(", ")]
         message = f"expected {_either(choices)}, not {shown(detail['input'])}{_did_you_mean(detail['input'], choices)}"
     else:
-        message = f"expected {_EXPECTED[kind].format(**context)}, not {shown(detail['input'])}"
+        expected = _EXPECTED.get(kind)
+        message = f"expected {expected.format(**context)}, not {shown(detail['input'])}" if expected else detail["msg"]
         if kind == "string_type" and isinstance(detail["input"], (bool, int, float)):
             message += "; quote it"
     at_key = path[-1] == "[key]"
@@ -91,7 +92,8 @@ def _unknown_key(path: Path) -> str:
 def _meaning(path: Path) -> str:
     names = [part for part in path if isinstance(part, str)]
     field: ModelField | None = next((field for field in fields() if list(field.keys) == names), None)
-    return f": {field.info.description.rstrip('.')}" if field and field.info.description else ""
+    first_sentence = ((field and field.info.description) or "").split(". ")[0].rstrip(".")
+    return f"; it states: {first_sentence}" if first_sentence else ""
 
 
 def _plain(name: str) -> str:
