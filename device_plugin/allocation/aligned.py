@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Group = tuple[int, ...]
 Split = tuple[Group, ...]
 
-MAX_EXACT_SPLITS = 500
-"""Up to here all splits are weighed: 8 GPUs have at most 280, 16 GPUs fewer than 500 for groups of 14 and more."""
+MAX_EXACT_WORK = 840
+"""Splits times group size, up to which all splits are weighed. 8 GPUs have at most this: 280 splits into groups of 3."""
 
 MAX_GPUS = 64
 """Beyond this, more than any node has, neighbours in index order are taken unweighed: the search's work grows with the square."""
@@ -49,7 +49,7 @@ def choose_aligned(scores: Scores, available: Sequence[int], required: frozenset
         return (min(required, default=available[0]),)
     if len(available) > MAX_GPUS:
         return tuple(sorted([*required, *(gpu for gpu in available if gpu not in required)][:size]))
-    is_small = count_splits(len(available), size) <= MAX_EXACT_SPLITS
+    is_small = count_splits(len(available), size) * size <= MAX_EXACT_WORK
     split: Sequence[Group] = (_best_split if is_small else split_well)(scores, available, required, size)
     full = [group for group in split if len(group) == size and required.issubset(group)]
     return max(full, key=lambda group: score_group(scores, group))
@@ -64,7 +64,7 @@ def count_splits(gpus: int, size: int) -> int:
 
 def score_group(scores: Scores, group: Sequence[int]) -> int:
     """The sum over all pairs of a group."""
-    return sum(scores[first][second] for first, second in combinations(group, 2))
+    return sum(sum(map(scores[first].__getitem__, group[place:])) for place, first in enumerate(group, 1))
 
 
 def _best_split(scores: Scores, available: Sequence[int], required: frozenset[int], size: int) -> Split:

@@ -36,8 +36,8 @@ def prefer(table: AllocationTable, available: Sequence[str], must_include: Seque
     held = held[: size - len(strangers)]
     wanted = size - len(strangers) - len(held)
     free = _usable(table, available, held, wanted)
-    if wanted >= len(free):
-        chosen = free
+    if not 0 < wanted < len(free):
+        chosen = free[:wanted]
     elif table.resource.policy is PreferencePolicy.ALIGNED:
         chosen = _align(table, free, held, wanted)
     elif table.resource.policy is PreferencePolicy.DISTINCT:
@@ -50,10 +50,9 @@ def prefer(table: AllocationTable, available: Sequence[str], must_include: Seque
 
 def _usable(table: AllocationTable, available: Sequence[str], held: list[int], wanted: int) -> list[int]:
     """The positions of what may be chosen, ascending: the healthy ones, or if they are too few all that are there."""
-    entries = table.entries
     offered = sorted({table.positions[device_id] for device_id in available if device_id in table.positions}.difference(held))
-    healthy = [position for position in offered if entries[position].served.is_healthy]
-    return healthy if len(healthy) >= wanted else [position for position in offered if entries[position].served.present]
+    healthy = [position for position in offered if table.healthy[position]]
+    return healthy if len(healthy) >= wanted else [position for position in offered if table.entries[position].served.present]
 
 
 def _align(table: AllocationTable, free: list[int], held: list[int], wanted: int) -> list[int]:

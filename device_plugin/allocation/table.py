@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from device_plugin.allocation.cdi_names import CdiClass, extra_name, gpu_name, imex_channel_name
@@ -56,11 +57,11 @@ class Entry:
 class AllocationTable:
     """One resource, ready to be asked.
 
-    `entries` are in device order (GPU index, MIG index, replica); `positions` leads from an ID to its place there. `gpu_of`
-    and `hardware_of` number, by position, the physical GPU and the GPU or MIG device; `healthy_on_gpu` and
-    `healthy_on_hardware` count, by that number, the devices that kubelet may hand out. `scores` is the matrix of pair
-    scores of an aligned resource, by position; empty for other policies. The rest goes with every answer: nodes before and
-    after those of the devices, CDI names after theirs.
+    `entries` are in device order (GPU index, MIG index, replica); `positions` leads from an ID to its place there. By
+    position, `gpu_of` and `hardware_of` number the physical GPU and the GPU or MIG device, and `healthy` says whether
+    kubelet may hand the device out; `healthy_on_gpu` and `healthy_on_hardware` count those by number. `scores` is the
+    matrix of pair scores of an aligned resource, by position; empty for other policies. The rest goes with every answer:
+    nodes before and after those of the devices, CDI names after theirs.
     """
 
     resource: ServedResource
@@ -69,6 +70,7 @@ class AllocationTable:
     positions: dict[str, int]
     gpu_of: tuple[int, ...]
     hardware_of: tuple[int, ...]
+    healthy: tuple[bool, ...]
     healthy_on_gpu: Counter[int]
     healthy_on_hardware: Counter[int]
     scores: Scores
@@ -96,7 +98,7 @@ def build_table(resource: ServedResource, links: tuple[Link, ...], injection: In
     entries = tuple(Entry(served.device.id, served, hardware[served.device.hardware_id]) for served in served_devices)
     gpu_of = tuple(gpus[served.device.gpu_uuid] for served in served_devices)
     hardware_of = tuple(entry.hardware.number for entry in entries)
-    healthy = [position for position, served in enumerate(served_devices) if served.is_healthy]
+    healthy = tuple(served.is_healthy and served.present for served in served_devices)
     aligned = resource.policy is PreferencePolicy.ALIGNED
     is_wsl = any(node.container_path == WSL_NODE for item in hardware.values() for node in item.nodes)
     return AllocationTable(
@@ -106,8 +108,9 @@ def build_table(resource: ServedResource, links: tuple[Link, ...], injection: In
         positions={entry.id: position for position, entry in enumerate(entries)},
         gpu_of=gpu_of,
         hardware_of=hardware_of,
-        healthy_on_gpu=Counter(gpu_of[position] for position in healthy),
-        healthy_on_hardware=Counter(hardware_of[position] for position in healthy),
+        healthy=healthy,
+        healthy_on_gpu=Counter(compress(gpu_of, healthy)),
+        healthy_on_hardware=Counter(compress(hardware_of, healthy)),
         scores=score_pairs([served.device.index for served in served_devices], links) if aligned else (),
         control_nodes=() if is_wsl else _nodes(injection.control_nodes, injection),
         imex_nodes=_nodes((f"{IMEX_NODE_PREFIX}{channel}" for channel in injection.imex_channels), injection),
