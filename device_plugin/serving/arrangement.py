@@ -44,7 +44,7 @@ def arrangement_from_json(value: object) -> tuple[Served | None, str | None]:
         return None, f"the last arrangement has version {value.get('version')!r}, expected {VERSION}; going on without it"
     try:
         resources = tuple(_resource_from_json(item) for item in value["resources"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         return None, f"the last arrangement cannot be read ({type(error).__name__}: {error}); going on without it"
     return Served(tuple(sorted(resources, key=lambda resource: resource.name))), None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from device_plugin.health.cause import CauseKind
 from device_plugin.serving.booking import ALL_GPUS, Bookings, find_holdings
 from device_plugin.serving.leaving import Use, outlives_grace
 from device_plugin.serving.served import Served, ServedDevice, ServedResource
@@ -54,11 +55,7 @@ def serve(
     def show(resource: Resource) -> ServedResource:
         was = {served.device.id: served for served in before[resource.name].devices} if resource.name in before else {}
         current = tuple(
-            ServedDevice(
-                device,
-                _in_order((*_hitting(device, causes), *bookings.causes(device, was.get(device.id), now))),
-                present=hardware.has(device),
-            )
+            _served(device, (*_hitting(device, causes), *bookings.causes(device, was.get(device.id), now)), hardware)
             for device in resource.devices
         )
         return ServedResource(
@@ -116,12 +113,8 @@ def _leaving_devices(
     for was in sorted(resource.devices, key=lambda served: _position(served.device)):
         if offered is not None and was.device.id in offered:
             continue
-        served = ServedDevice(
-            was.device,
-            _in_order(_hitting(was.device, causes)),
-            leaving_since=use.now if was.leaving_since is None else use.left_at(was),
-            present=hardware.has(was.device),
-        )
+        since = use.now if was.leaving_since is None else use.left_at(was)
+        served = _served(was.device, _hitting(was.device, causes), hardware, leaving_since=since)
         drop_at = use.droppable_at(resource.name, served)
         is_new = was.leaving_since is None  # one round as Unhealthy at least, even without any grace
         if is_new or drop_at is None or drop_at > use.now or outlives_grace(served, closing=offered is None):
@@ -145,8 +138,11 @@ def _hitting(device: Device, causes: Iterable[Cause]) -> Iterator[Cause]:
     return (cause for cause in causes if cause.hits(device))
 
 
-def _in_order(causes: Iterable[Cause]) -> tuple[Cause, ...]:
-    return tuple(sorted(causes, key=lambda cause: cause.place))
+def _served(device: Device, causes: Iterable[Cause], hardware: _Hardware, leaving_since: float | None = None) -> ServedDevice:
+    """A device with its causes in order. Its hardware is gone where the inventory lacks it, and where its GPU is lost."""
+    in_order = tuple(sorted(causes, key=lambda cause: cause.place))
+    is_lost = any(cause.kind is CauseKind.GPU_LOST for cause in in_order)
+    return ServedDevice(device, in_order, leaving_since, present=hardware.has(device) and not is_lost)
 
 
 def _position(device: Device) -> tuple[tuple[int, ...], int, str]:
