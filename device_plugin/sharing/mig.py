@@ -45,11 +45,19 @@ def arrange_hardware(gpus: Sequence[Gpu], strategy: MigStrategy, keep_shape: Sha
     return _uniform(hardware, keep_shape, report) if strategy is MigStrategy.SINGLE else hardware
 
 
-def shape_of(mig: MigDevice | None) -> Shape | None:
-    """What `single` compares; None where the driver tells nothing to compare."""
-    if mig is None:
-        return WHOLE_GPU
-    return mig.attributes or mig.profile
+def find_shapes(hardware: Sequence[Hardware]) -> list[Shape | None]:
+    """What `single` compares, piece by piece; None where the driver tells nothing to compare.
+
+    A MIG device without attributes is taken to be like its namesakes, if there are any.
+    """
+    namesakes = {mig.profile: mig.attributes for _, mig in hardware if mig is not None and mig.attributes is not None}
+    shapes: list[Shape | None] = []
+    for _, mig in hardware:
+        if mig is None:
+            shapes.append(WHOLE_GPU)
+        else:
+            shapes.append(mig.attributes or (namesakes.get(mig.profile, mig.profile) if mig.profile is not None else None))
+    return shapes
 
 
 def shape_served(gpus: Iterable[Gpu], hardware_ids: Iterable[str]) -> Shape | None:
@@ -58,8 +66,11 @@ def shape_served(gpus: Iterable[Gpu], hardware_ids: Iterable[str]) -> Shape | No
     `gpus` and `hardware_ids` are those of the Inventory and the Offer served. None if they are of several shapes, or of none.
     """
     ids = frozenset(hardware_ids)
-    shapes = {shape_of(None) for gpu in gpus if gpu.uuid in ids}
-    shapes |= {shape_of(mig) for gpu in gpus for mig in gpu.mig_devices if mig.uuid in ids}
+    hardware: list[Hardware] = []
+    for gpu in gpus:
+        hardware += [(gpu, None)] if gpu.uuid in ids else []
+        hardware += [(gpu, mig) for mig in gpu.mig_devices if mig.uuid in ids]
+    shapes = set(find_shapes(hardware))
     return shapes.pop() if len(shapes) == 1 else None
 
 
@@ -106,11 +117,7 @@ def report_withheld(gpu: Gpu, mig: MigDevice, trouble: str, report: Report) -> N
 def _uniform(hardware: list[Hardware], keep_shape: Shape | None, report: Report) -> list[Hardware]:
     """What may be offered under one name: all of it if it is of one shape, else what has `keep_shape`."""
     known: list[tuple[Shape, Hardware]] = []
-    by_profile = {mig.profile: mig.attributes for _, mig in hardware if mig is not None and mig.profile and mig.attributes}
-    for gpu, mig in hardware:
-        shape = shape_of(mig)
-        if mig is not None and isinstance(shape, str):  # no attributes: as its namesakes, if there are any
-            shape = by_profile.get(shape) or shape
+    for shape, (gpu, mig) in zip(find_shapes(hardware), hardware, strict=True):
         if shape is not None:
             known.append((shape, (gpu, mig)))
         elif mig is not None:

@@ -44,6 +44,8 @@ def is_supported(inventory: Inventory, config: Config, report: Report) -> bool:
             f"{found}. Nothing is offered",
             _STRATEGY if forced is DiscoveryStrategy.TEGRA else "",
         )
+        for gpu in inventory.gpus:
+            report.withhold(gpu.index, gpu.uuid, "its platform is not supported")
         return False
     if forced is DiscoveryStrategy.TEGRA:
         report.warn(

@@ -75,8 +75,8 @@ def select_gpus(inventory: Inventory, config: Config, report: Report) -> Selecti
             left_unreadable.append(lost)
         else:
             report.withhold(lost.index, lost.uuid or "", HIDDEN)
-    hides = len(left) < len(gpus)
-    if hides and not left:
+    hides = len(left) + len(left_unreadable) < len(gpus) + len(unreadable)
+    if hides and not left and not left_unreadable:
         report.warn(
             ProblemKind.UNMET,
             f"devices.include and devices.exclude leave no GPU; this node has {list_products(gpus)}",
