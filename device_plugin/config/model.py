@@ -190,7 +190,7 @@ class SharedResource(Model):
 class TimeSlicing(Model):
     """Sharing by time-slicing. It isolates nothing: each replica can use all of the GPU's memory."""
 
-    rename_by_default: bool = Field(default=False, description="Offer what is shared as <name>.shared where `rename` is absent.")
+    rename_by_default: bool = Field(default=False, description="Offer what is shared as `<name>.shared` where `rename` is absent.")
     fail_requests_greater_than_one: bool = Field(
         default=False, description="Refuse a container that asks for more than one shared device."
     )
@@ -259,10 +259,12 @@ class Health(Model):
         default=XidSet(), description="XIDs that count, whatever `disableXids`, their class or the policy say: numbers, or `all`."
     )
     classes: dict[XidClass, XidAction] = Field(
-        default_factory=dict, description="What each class of NVIDIA's XID catalogue means; UNKNOWN: XIDs it does not have."
+        default_factory=dict,
+        description="What each class of NVIDIA's XID catalogue means: ignore, untilReset, untilReboot or askDriver.",
     )
     xids: dict[Xid, XidAction] = Field(
-        default_factory=dict, description="What single XIDs mean; wins over everything else that is said about them."
+        default_factory=dict,
+        description="What single XIDs mean, by number, in the same words; wins over everything else that is said about them.",
     )
 
 

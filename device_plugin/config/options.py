@@ -44,6 +44,20 @@ class ModelField:
     def path(self) -> str:
         return ".".join(self.keys)
 
+    @property
+    def is_list(self) -> bool:
+        return get_origin(self.info.annotation) is tuple
+
+    @property
+    def is_mapping(self) -> bool:
+        return get_origin(self.info.annotation) is dict
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names that its value can be, that its list can hold, or that the keys of its mapping can be; empty: anything."""
+        choices = _first(get_args(self.info.annotation)[0] if self.is_mapping else self.info.annotation, Enum)
+        return tuple(str(choice.value) for choice in choices) if choices else ()
+
 
 def fields(model: type[BaseModel] = Config, keys: tuple[str, ...] = (), *, in_list: bool = False) -> Iterator[ModelField]:
     """Every field of the model in order, each before the fields inside it. What is inside a list's items has the list's keys."""
@@ -51,7 +65,7 @@ def fields(model: type[BaseModel] = Config, keys: tuple[str, ...] = (), *, in_li
         field = ModelField(name, (*keys, info.alias or name), info, _first(info.annotation, BaseModel), in_list)
         yield field
         if field.model is not None:
-            yield from fields(field.model, field.keys, in_list=in_list or get_origin(info.annotation) is tuple)
+            yield from fields(field.model, field.keys, in_list=in_list or field.is_list)
 
 
 def _first(annotation: Any, wanted: type[T]) -> type[T] | None:
@@ -129,13 +143,12 @@ def options() -> tuple[ConfigOption, ...]:
 
 
 def _named(field: ModelField, option: Option) -> ConfigOption:
-    choices = _first(field.info.annotation, Enum)
     return ConfigOption(
         keys=field.keys,
         flags=option.flags or (field.name.replace("_", "-"),),
         variables=option.variables or (field.name.upper(),),
         kind=_kind(field.info.annotation),
-        choices=tuple(str(choice.value) for choice in choices) if choices else (),
+        choices=field.choices,
         description=field.info.description or "",
         default=field.info.default,
     )
