@@ -12,20 +12,21 @@ import pynvml
 from device_plugin.errors import PluginError
 from device_plugin.hardware.sysfs import Host
 from device_plugin.logs import get_logger
+from device_plugin.simulation.instances import WantedInstance, place_instances
 from device_plugin.simulation.library import SimulatedLibrary
 from device_plugin.simulation.live import ANY_CALL, HardwareEvent, LiveMachine, Rule, base_name
 from device_plugin.simulation.machine import Machine, SimulatedGpu, generated_uuid
+from device_plugin.simulation.player import Player
 from device_plugin.simulation.profile import (
     COMPUTE_MODES,
     FABRIC_STATES,
     RECOVERY_ACTIONS,
     GpuEntry,
-    MigEntry,
     NodeProfile,
     gpu_from_entry,
     load_profile,
     machine_from_profile,
-    place_instances,
+    profile_path,
 )
 from device_plugin.simulation.root import SimulatedRoot
 
@@ -49,10 +50,11 @@ class SimulatedNode:
     def __init__(
         self, profile: NodeProfile | Machine | str | Path, *, root: Path | None = None, make_device_nodes: bool = False
     ) -> None:
-        if isinstance(profile, Machine):
-            machine = profile
-        else:
-            machine = machine_from_profile(profile if isinstance(profile, NodeProfile) else load_profile(profile))
+        self._profile_path = profile_path(profile) if isinstance(profile, str | Path) else None
+        if isinstance(profile, str | Path):
+            profile = load_profile(profile)
+        self._script = profile.faults if isinstance(profile, NodeProfile) else ()
+        machine = machine_from_profile(profile) if isinstance(profile, NodeProfile) else profile
         self.live = LiveMachine(machine)
         self._own_root: tempfile.TemporaryDirectory[str] | None = None
         if root is None:
@@ -61,6 +63,7 @@ class SimulatedNode:
         self._tree = SimulatedRoot(root, make_device_nodes=make_device_nodes)
         self._tree.update(machine)
         self._library: SimulatedLibrary | None = None
+        self._player: Player | None = None
 
     @property
     def name(self) -> str:
@@ -96,6 +99,12 @@ class SimulatedNode:
         self._library.install()
         get_logger().warning("simulation.started", node=self.name, gpus=len(self.gpus), root=str(self.root))
 
+    def play(self) -> None:
+        """From now on play the profile's script, and follow the edits of its file, until `close`."""
+        if self._player is None:
+            self._player = Player(self, self._script, self._profile_path)
+            self._player.start()
+
     def remove(self) -> None:
         """Take the library away again, as at the end of a process."""
         if self._library is not None:
@@ -104,6 +113,8 @@ class SimulatedNode:
 
     def close(self) -> None:
         """Take everything away. Calls that hang return."""
+        if self._player is not None:
+            self._player.stop()
         self.live.close()
         self.remove()
         if self._own_root is not None:
@@ -117,8 +128,11 @@ class SimulatedNode:
         if unknown:
             raise ValueError(f"a simulated GPU has no {', '.join(unknown)}; it has {', '.join(sorted(_CHANGEABLE))}")
         for name, words in _CHOICES.items():
-            if isinstance(values.get(name), str):
-                values[name] = words[values[name]]
+            word = values.get(name)
+            if isinstance(word, str):
+                if word not in words:
+                    raise ValueError(f"{name} cannot be {word!r}; expected one of {', '.join(words)}")
+                values[name] = words[word]
         if "unsupported" in values:
             values["unsupported"] = frozenset(base_name(function) for function in values["unsupported"])
         self._change(gpu, **values)
@@ -163,7 +177,7 @@ class SimulatedNode:
         """The MIG devices of a GPU are now these. Those that stay keep their UUID."""
         with self.live.changed:
             old = self._gpu(gpu)
-            mig = place_instances(old.uuid, old.memory_bytes, [MigEntry(profile=profile) for profile in profiles], old.mig)
+            mig = place_instances(old.uuid, old.memory_bytes, [WantedInstance(profile) for profile in profiles], old.mig)
             self._change(gpu, mig_enabled=True, mig_capable=True, mig=mig)
 
     def unload_driver(self) -> None:

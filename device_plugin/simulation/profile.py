@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.simulation.instances import WantedInstance, place_instances
 from device_plugin.simulation.live import base_name
-from device_plugin.simulation.machine import Machine, MigInstance, MigShape, SimulatedGpu, generated_uuid
+from device_plugin.simulation.machine import Machine, MigShape, SimulatedGpu, generated_uuid
 from device_plugin.simulation.placed_yaml import PlacedYaml
 from device_plugin.simulation.script import Step  # noqa: TC001 - pydantic reads the annotation when the model is made
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PROFILES = Path(__file__).parent / "profiles"
 
@@ -83,6 +81,17 @@ class MigEntry(_Part):
     @classmethod
     def _bare(cls, value: Any) -> Any:
         return {"profile": value} if isinstance(value, str) else value
+
+    @property
+    def wanted(self) -> WantedInstance:
+        return WantedInstance(
+            profile=self.profile,
+            uuid=self.uuid,
+            gpu_instance=self.gpu_instance,
+            compute_instance=self.compute_instance,
+            memory_mib=self.memory_mib,
+            unsupported=frozenset(self.unsupported),
+        )
 
 
 class GpuEntry(_Part):
@@ -163,10 +172,7 @@ class NodeProfile(_Part):
 
 def load_profile(name_or_path: str | Path) -> NodeProfile:
     """The shipped profile of that name, or the one in that file. Raises `ConfigError` with every problem and its place."""
-    path = Path(name_or_path)
-    shipped = PROFILES / f"{name_or_path}.yaml"
-    if path.suffix not in (".yaml", ".yml") and shipped.is_file():
-        path = shipped
+    path = profile_path(name_or_path)
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -174,6 +180,12 @@ def load_profile(name_or_path: str | Path) -> NodeProfile:
         message = f"cannot read the node profile {str(name_or_path)!r} ({error}); give a YAML file or one of: {known}"
         raise ConfigError([Problem(Severity.ERROR, ProblemKind.CONFIG, message, Origin(str(path)))]) from error
     return parse_profile(text, str(path))
+
+
+def profile_path(name_or_path: str | Path) -> Path:
+    """The file behind a shipped profile's name, or the path itself."""
+    shipped = PROFILES / f"{name_or_path}.yaml"
+    return shipped if str(name_or_path) in shipped_profiles() else Path(name_or_path)
 
 
 def shipped_profiles() -> tuple[str, ...]:
@@ -238,7 +250,7 @@ def gpu_from_entry(node: str, index: int, entry: GpuEntry) -> SimulatedGpu:
         numa=entry.numa,
         mig_capable=entry.mig_capable,
         mig_enabled=entry.mig_enabled,
-        mig=place_instances(gpu_uuid, memory_bytes, entry.mig, ()),
+        mig=place_instances(gpu_uuid, memory_bytes, [each.wanted for each in entry.mig], ()),
         switch_links=entry.nvswitch_links,
         events=entry.events,
         ecc_uncorrectable=entry.ecc_uncorrectable,
@@ -250,62 +262,6 @@ def gpu_from_entry(node: str, index: int, entry: GpuEntry) -> SimulatedGpu:
         lost=entry.lost,
         unsupported=frozenset(entry.unsupported),
     )
-
-
-def place_instances(
-    gpu_uuid: str, memory_bytes: int | None, wanted: Sequence[MigEntry], present: Sequence[MigInstance]
-) -> tuple[MigInstance, ...]:
-    """The MIG devices of a GPU that is to have `wanted`. Those `present` that fit stay as they are, UUID and all.
-
-    Places are given as drivers do: large instances have the low numbers. A UUID is made from the place, so an instance that is
-    destroyed and made again at the same place is the same one.
-    """
-    left = list(present)
-    placed: list[MigInstance] = []
-    new: list[MigEntry] = []
-    for entry in wanted:
-        fitting = next(
-            (instance for instance in left if instance.profile == entry.profile and entry.uuid in (None, instance.uuid)), None
-        )
-        if fitting is None:
-            new.append(entry)
-        else:
-            left.remove(fitting)
-            placed.append(fitting)
-    for entry in new:
-        gpu_instance, compute_instance = _free_place(entry, placed)
-        placed.append(
-            MigInstance(
-                index=next(index for index in range(len(placed) + 1) if index not in {each.index for each in placed}),
-                profile=entry.profile,
-                uuid=entry.uuid or generated_uuid("MIG", gpu_uuid, gpu_instance, compute_instance, entry.profile),
-                gpu_instance=gpu_instance,
-                compute_instance=compute_instance,
-                memory_mib=entry.memory_mib or MigShape.parse(entry.profile).memory_mib(memory_bytes),
-                unsupported=frozenset(entry.unsupported),
-            )
-        )
-    return tuple(sorted(placed, key=lambda instance: instance.index))
-
-
-def _free_place(entry: MigEntry, placed: Sequence[MigInstance]) -> tuple[int, int]:
-    """GPU instance and compute instance id. Partial compute instances (1c.3g.20gb) fill up one GPU instance before the next."""
-    shape = MigShape.parse(entry.profile)
-    taken = {(each.gpu_instance, each.compute_instance) for each in placed}
-    if entry.gpu_instance is not None:
-        used = {compute for gpu, compute in taken if gpu == entry.gpu_instance}
-        free = next(number for number in range(len(used) + 1) if number not in used)
-        return entry.gpu_instance, entry.compute_instance if entry.compute_instance is not None else free
-    if shape.compute_slices < shape.slices:
-        for each in placed:
-            other = MigShape.parse(each.profile)
-            siblings = [sibling for sibling in placed if sibling.gpu_instance == each.gpu_instance]
-            used_slices = sum(MigShape.parse(sibling.profile).compute_slices for sibling in siblings)
-            if other.instance_profile == shape.instance_profile and used_slices + shape.compute_slices <= shape.slices:
-                return each.gpu_instance, max(sibling.compute_instance for sibling in siblings) + 1
-    first = 0 if shape.slices > 4 else 1 if shape.slices > 2 else 3 if shape.slices == 2 else 7
-    instances = {gpu for gpu, _ in taken}
-    return next(number for number in range(first, first + len(instances) + 1) if number not in instances), 0
 
 
 def _rows(text: str | None) -> list[list[str]]:
