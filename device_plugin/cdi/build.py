@@ -165,7 +165,8 @@ class _Builder:
 
     def _device_edits(self, nodes: Iterable[str], drm: tuple[str, ...], common: Edits) -> Edits:
         paths = tuple(dict.fromkeys((*nodes, *drm)))
-        if hidden := unseen(self.roots, paths):
+        hidden = unseen(self.roots, paths)
+        if hidden and not self.inventory.simulated:  # a simulated node has plain files there
             self._warn(f"{', '.join(hidden)} cannot be seen under {self.roots.dev}; the runtime will look for it on the host")
         hooks = self.program.create_links(drm_links(self.roots, drm))
         return replace(self._node_edits(paths), hooks=hooks).tidied().without(common)

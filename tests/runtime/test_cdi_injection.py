@@ -9,7 +9,7 @@ import pytest
 
 from device_plugin.cdi import CdiOptions
 
-pytestmark = pytest.mark.requires("podman", "runc", "busybox", "unshare")
+pytestmark = pytest.mark.requires("podman", "busybox", "unshare")
 
 VERSION = "550.163.01"
 GPUS = [f"GPU-0000000{number}-aaaa-bbbb-cccc-dddddddddddd" for number in range(3)]

@@ -144,6 +144,22 @@ def test_everything_is_rewritten_to_the_host(inventory, tree, own, documents):
     assert by_name(document)["0"]["containerEdits"]["deviceNodes"][0]["hostPath"] == "/dev/nvidia0"
 
 
+def test_a_driver_in_a_directory_of_its_own(inventory, tmp_path, own, tree, documents):
+    """As Google's operating system has it: libraries and programs in /home/kubernetes/bin/nvidia, nodes in the host's /dev.
+
+    Fault: the library of the running version was not found there (NVIDIA/k8s-device-plugin#621).
+    """
+    tree.root = tmp_path / "cos"
+    tree.driver(directory="/lib64")
+    tree.file("/bin/nvidia-smi", mode=0o755)
+    roots = Roots(driver=tree.root, host_driver="/home/kubernetes/bin/nvidia", host_dev="/", own=own.root)
+    document = documents(build_specs(inventory, roots, CdiOptions()))["gpu"]
+    mounts = {mount["containerPath"]: mount["hostPath"] for mount in document["containerEdits"]["mounts"]}
+    assert mounts["/bin/nvidia-smi"] == "/home/kubernetes/bin/nvidia/bin/nvidia-smi"
+    assert mounts["/lib64/libcuda.so.1"] == "/home/kubernetes/bin/nvidia/lib64/libcuda.so.550.163.01"
+    assert by_name(document)["0"]["containerEdits"]["deviceNodes"][0]["hostPath"] == "/dev/nvidia0"
+
+
 def test_sockets_are_mounted_for_writing_unless_switched_off(inventory, tree, roots, documents):
     """The daemons behind them could not be spoken to otherwise."""
     tree.file("/run/nvidia-fabricmanager/socket")
