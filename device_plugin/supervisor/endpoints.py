@@ -1,0 +1,109 @@
+"""Endpoints: one server and one registration for each resource that is served. Only what differs is touched."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from device_plugin.errors import PluginError
+from device_plugin.kubelet.registration import Registration
+from device_plugin.kubelet.server import ResourceServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from device_plugin.kubelet.presence import Presence
+    from device_plugin.kubelet.snapshot import Snapshot
+    from device_plugin.logs import Logger
+    from device_plugin.supervisor.tasks import Tasks
+
+STOP_GRACE_SECONDS = 2.0  # answers take milliseconds; the process has 5 s to end
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One resource's server, the registration that keeps it known to kubelet (None: kubelet is not told) and that one's task."""
+
+    server: ResourceServer
+    snapshot: Snapshot
+    registration: Registration | None = None
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether kubelet has this resource's current list."""
+        return self.registration.is_registered if self.registration else self.server.owns_socket()
+
+
+class Endpoints:
+    """Every resource that has a socket now."""
+
+    def __init__(
+        self,
+        directory: Path,
+        presence: Presence | None,
+        tasks: Tasks,
+        *,
+        answered: Callable[[Sequence[str]], None],
+        logger: Logger,
+    ) -> None:
+        self._directory, self._presence, self._tasks = directory, presence, tasks
+        self._answered, self._logger = answered, logger
+        self._endpoints: dict[str, Endpoint] = {}
+        self._failures: dict[str, str] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to serve and kubelet has the current list of all of it."""
+        return bool(self._endpoints) and not self._failures and all(e.is_ready for e in self._endpoints.values())
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Resources whose socket could not be made at the last `apply`, with the reason."""
+        return self._failures
+
+    async def apply(self, snapshots: Mapping[str, Snapshot]) -> None:
+        """Serve exactly these resources, from these snapshots.
+
+        A resource that stays keeps its socket, streams and registration, and sends a list only if that has changed. One whose
+        socket cannot be made is in `failures` and tried again at the next call; the others do not wait for it.
+        """
+        for name in sorted(self._endpoints.keys() - snapshots.keys()):
+            await self._close(self._endpoints.pop(name))
+            self._logger.info("resource.closed", resource=name)
+        failures: dict[str, str] = {}
+        for name, snapshot in sorted(snapshots.items()):
+            endpoint = self._endpoints.get(name)
+            if endpoint is None:
+                try:
+                    self._endpoints[name] = await self._open(name, snapshot)
+                except PluginError as error:
+                    failures[name] = str(error)
+                    if self._failures.get(name) != str(error):
+                        self._logger.error("resource.not_served", resource=name, reason=str(error))  # noqa: TRY400 - no bug of ours
+            elif endpoint.snapshot != snapshot:
+                endpoint.snapshot = snapshot
+                endpoint.server.update(snapshot)
+        self._failures = failures
+
+    async def close(self) -> None:
+        """Let pending calls finish, end all streams, remove all sockets."""
+        endpoints, self._endpoints = list(self._endpoints.values()), {}
+        await asyncio.gather(*(self._close(endpoint) for endpoint in endpoints))
+
+    async def _open(self, name: str, snapshot: Snapshot) -> Endpoint:
+        server = ResourceServer(name, self._directory, answered=self._answered, logger=self._logger)
+        await server.start(snapshot)
+        endpoint = Endpoint(server, snapshot)
+        self._logger.info("resource.served", resource=name, devices=len(snapshot.resource.devices), endpoint=server.endpoint)
+        if self._presence is not None:
+            endpoint.registration = Registration(server, self._presence, logger=self._logger)
+            endpoint.task = self._tasks.start(f"registration of {name}", endpoint.registration.run())
+        return endpoint
+
+    async def _close(self, endpoint: Endpoint) -> None:
+        if endpoint.task is not None:
+            await self._tasks.end(endpoint.task)
+        await endpoint.server.stop(STOP_GRACE_SECONDS)

@@ -1,0 +1,124 @@
+"""How containers get their devices on this node: the Injection in force, and the CDI specifications behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from device_plugin.allocation.cdi_names import CdiClass, gpu_name
+from device_plugin.allocation.model import Injection
+from device_plugin.cdi import CDI_DIRECTORIES, build_specs, check_names, list_devices, options_from, roots_from, write_specs
+from device_plugin.config.values import DeviceIdStrategy
+from device_plugin.errors import InjectionImpossible
+from device_plugin.health.state import EVERY_GPU
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from device_plugin.config.model import Config
+    from device_plugin.hardware.model import Inventory
+    from device_plugin.problems import Problem
+    from device_plugin.sharing.offer import Device
+    from device_plugin.supervisor.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What came of preparing the node: the Injection, GPUs that cannot be injected (by UUID, `*` for all) and all Problems."""
+
+    injection: Injection
+    impossible: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+
+def prepare(
+    inventory: Inventory,
+    config: Config,
+    settings: Settings,
+    devices: Iterable[Device],
+    held: Mapping[str, frozenset[str]] | None,
+) -> Prepared:
+    """The Injection for this node, its CDI specifications written where they are needed. Reads and writes files.
+
+    `devices` are those that Allocate may name from now on; `held` what pods hold, None where that cannot be known. A
+    specification that cannot be written, or a name in it that no runtime would resolve, is no error here: with another strategy
+    left the answers go without CDI, with none left the GPU cannot be injected.
+    """
+    injection = injection_from(config, inventory)
+    uses_cdi = any(strategy.is_cdi for strategy in injection.strategies)
+    names = {device: _names(injection, device) for device in devices}
+    still_named = _still_named(injection, names.values(), held)
+    if not uses_cdi:
+        # Specifications of an earlier config stay for those who hold their names, and go with the last of them.
+        if held is not None:
+            write_specs((), settings.cdi_directory, still_named=_still_named(injection, (), held))
+        return Prepared(injection)
+    roots = roots_from(config, settings.host_root)
+    try:
+        built = build_specs(inventory, roots, options_from(config, settings.cdi_feature_flags, settings.cdi_disabled_hooks))
+    except InjectionImpossible as error:
+        return _without_cdi(injection, {EVERY_GPU: str(error)}, ())
+    written = write_specs(built.specs, settings.cdi_directory, still_named=still_named)
+    own = settings.cdi_directory
+    listing = list_devices(CDI_DIRECTORIES if own in CDI_DIRECTORIES else (own,))
+    impossible: dict[str, str] = {}
+    for device, forms in names.items():
+        name = forms[0] if injection.id_strategy is DeviceIdStrategy.UUID else forms[1]
+        reason = written.failures.get(name) or check_names([name], listing).get(name)
+        if reason is not None:
+            impossible.setdefault(device.gpu_uuid, reason)
+    defined = tuple(spec.device_class for spec in built.specs if not _failed(spec.device_class, written.failures))
+    injection = replace(injection, cdi_classes=defined)
+    return _without_cdi(injection, impossible, built.problems) if impossible else Prepared(injection, {}, built.problems)
+
+
+def give_up_cdi(inventory: Inventory, config: Config, reason: str) -> Prepared:
+    """What holds where the specifications could not even be built."""
+    injection = injection_from(config, inventory)
+    if not any(strategy.is_cdi for strategy in injection.strategies):
+        return Prepared(injection)
+    return _without_cdi(injection, {EVERY_GPU: f"the CDI specifications cannot be made: {reason}"}, ())
+
+
+def injection_from(config: Config, inventory: Inventory) -> Injection:
+    """The Injection that the config asks for on this node, before any CDI specification."""
+    flags = config.flags
+    extras = (("gdrcopy", flags.gdrcopy_enabled), ("gds", flags.gds_enabled), ("mofed", flags.mofed_enabled))
+    return Injection(
+        strategies=tuple(flags.plugin.device_list_strategy),
+        id_strategy=flags.plugin.device_id_strategy,
+        pass_device_specs=flags.plugin.pass_device_specs,
+        dev_root=flags.dev_root,
+        control_nodes=inventory.control_nodes,
+        imex_channels=tuple(channel for channel in sorted(set(config.imex.channel_ids)) if channel in inventory.imex_channels),
+        extras=tuple(name for name, is_on in extras if is_on),
+        cdi_annotation_prefix=flags.plugin.cdi_annotation_prefix,
+    )
+
+
+def _without_cdi(injection: Injection, impossible: Mapping[str, str], problems: tuple[Problem, ...]) -> Prepared:
+    """CDI does not work for some GPU: go on without where another strategy is left, else those GPUs cannot be injected."""
+    others = tuple(strategy for strategy in injection.strategies if not strategy.is_cdi)
+    if others:
+        return Prepared(replace(injection, strategies=others), {}, problems)
+    return Prepared(injection, impossible, problems)
+
+
+def _names(injection: Injection, device: Device) -> tuple[str, str]:
+    """Both names of a device: by UUID and by index."""
+    prefix = injection.cdi_kind_prefix
+    return gpu_name(prefix, device.hardware_id), gpu_name(prefix, device.index)
+
+
+def _still_named(
+    injection: Injection, names: Iterable[tuple[str, str]], held: Mapping[str, frozenset[str]] | None
+) -> frozenset[str] | None:
+    """Every name that an answer may hold or have held; None where nobody can tell, so that no name goes."""
+    if held is None:
+        return None
+    by_holder = {gpu_name(injection.cdi_kind_prefix, device.partition("::")[0]) for ids in held.values() for device in ids}
+    return frozenset(by_holder.union(*names))
+
+
+def _failed(device_class: str, failures: Mapping[str, str]) -> bool:
+    return device_class != CdiClass.GPU and any(name.partition("=")[0].endswith(f"/{device_class}") for name in failures)

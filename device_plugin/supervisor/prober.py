@@ -1,0 +1,93 @@
+"""Looks at each GPU's condition, at an interval and at once when an event asks for it, and at driver calls that hang."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from device_plugin.errors import CallHangs, DriverError, PluginError
+from device_plugin.supervisor.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from device_plugin.hardware.model import Inventory
+    from device_plugin.logs import Logger
+    from device_plugin.supervisor.hardware import Hardware
+    from device_plugin.supervisor.health_keeper import HealthKeeper
+
+HANGING_POLL_SECONDS = 1.0
+
+
+class AccessLost(PluginError):
+    """The driver refuses us every GPU: this container's device permissions are gone, and only a fresh one gets them back."""
+
+
+class Prober:
+    """Probes GPUs and hands what is found to the HealthKeeper."""
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        health: HealthKeeper,
+        *,
+        inventory: Callable[[], Inventory | None],
+        interval_seconds: Callable[[], float],
+        driver_failed: Callable[[], None],
+        logger: Logger,
+    ) -> None:
+        self._hardware, self._health, self._logger = hardware, health, logger
+        self._inventory, self._interval_seconds, self._driver_failed = inventory, interval_seconds, driver_failed
+        self._wanted: set[str] = set()
+        self._wakeup = Wakeup()
+
+    def want(self, gpu_uuids: Sequence[str]) -> None:
+        """Look at these GPUs at once."""
+        self._wanted.update(gpu_uuids)
+        self._wakeup.set()
+
+    async def look(self, gpu_uuids: Iterable[str]) -> None:
+        """Probe these GPUs, in order."""
+        for uuid in sorted(gpu_uuids):
+            try:
+                probe = await self._hardware.probe(uuid)
+            except CallHangs as error:
+                self._logger.warning("probe.hung", gpu=uuid, reason=str(error))
+                self._health.note_hanging(self._hardware.hanging())
+                continue
+            except DriverError as error:
+                self._logger.warning("probe.failed", gpu=uuid, reason=str(error))
+                self._driver_failed()
+                return
+            self._health.note_probe(probe)
+
+    async def look_at_all(self) -> None:
+        """Probe every GPU there is."""
+        inventory = self._inventory()
+        await self.look(gpu.uuid for gpu in inventory.gpus) if inventory else None
+
+    async def run(self) -> None:
+        """Probe, for ever. Raises AccessLost."""
+        loop = asyncio.get_running_loop()
+        next_round = loop.time() + self._interval_seconds()
+        while True:
+            await self._wakeup.wait(max(0.0, next_round - loop.time()))
+            wanted, self._wanted = self._wanted, set()
+            if loop.time() >= next_round:
+                await self.look_at_all()
+                next_round = loop.time() + self._interval_seconds()
+            else:
+                await self.look(wanted)
+            self._health.tick()
+            if self._health.has_lost_access:
+                raise AccessLost(
+                    "the driver refuses access to every GPU: the container's device permissions are gone, as after `systemctl "
+                    "daemon-reload`; ending, since a fresh container gets them back"
+                )
+
+    async def run_hanging(self) -> None:
+        """Notice driver calls that hang and those that return, for ever."""
+        while True:
+            await asyncio.sleep(HANGING_POLL_SECONDS)
+            self._health.note_hanging(self._hardware.hanging())
+            self._health.tick()

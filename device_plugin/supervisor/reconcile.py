@@ -1,0 +1,170 @@
+"""One idea: compute what should be served, compare it with what is, change only the difference.
+
+Start-up, a config edit, a repartitioned GPU, a lost GPU and time gone by are this one path with different triggers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from device_plugin.allocation.model import Injection
+from device_plugin.errors import ConfigError
+from device_plugin.health.cause import CauseKind
+from device_plugin.kubelet.snapshot import Snapshot
+from device_plugin.logs import log_problem
+from device_plugin.serving.serve import next_change_at, serve
+from device_plugin.sharing.plan import kept_shape, plan
+from device_plugin.supervisor.decisions import delays_start, forbids_reload, forbids_start
+from device_plugin.supervisor.injection import Prepared, give_up_cdi, prepare
+from device_plugin.supervisor.report import log_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from device_plugin.config.load import Loaded
+    from device_plugin.config.model import Config
+    from device_plugin.hardware.model import Inventory
+    from device_plugin.logs import Logger
+    from device_plugin.problems import Problem
+    from device_plugin.serving.served import Served
+    from device_plugin.sharing.offer import Offer
+    from device_plugin.supervisor.clock import SteadyClock
+    from device_plugin.supervisor.endpoints import Endpoints
+    from device_plugin.supervisor.health_keeper import HealthKeeper
+    from device_plugin.supervisor.holders import Holders
+    from device_plugin.supervisor.settings import Settings
+    from device_plugin.supervisor.threads import WorkThread
+
+PREPARE_SECONDS = 10.0  # reading a driver root and writing small files takes some 10 ms
+ANSWERS_KEPT_SECONDS = 600.0
+
+
+class Reconciler:
+    """Brings what kubelet is shown to what the config, the hardware and its health ask for."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        endpoints: Endpoints,
+        holders: Holders,
+        health: HealthKeeper,
+        files: WorkThread[None],
+        clock: SteadyClock,
+        *,
+        logger: Logger,
+    ) -> None:
+        self.served: Served | None = None  # or what an earlier process showed
+        self.offer: Offer | None = None
+        self._settings, self._endpoints, self._holders, self._health = settings, endpoints, holders, health
+        self._files, self._clock, self._logger = files, clock, logger
+        self._served_inventory: Inventory | None = None
+        self._served_config: Config | None = None
+        self._answered: dict[str, float] = {}
+        self._prepared = Prepared(Injection())
+        self._prepared_for: object = None
+        self._told: set[Problem] = set()
+        self._awaiting: tuple[Problem, ...] = ()
+
+    @property
+    def has_started(self) -> bool:
+        """Whether anything has been served by this process."""
+        return self.offer is not None
+
+    def note_answered(self, ids: Sequence[str]) -> None:
+        """An answer that names these IDs is about to go to kubelet, which will look them up in its list."""
+        self._answered.update(dict.fromkeys(ids, self._clock.now()))
+
+    def forbids(self, loaded: Loaded, inventory: Inventory | None) -> Sequence[Problem]:
+        """Why an edit cannot come into force on this node."""
+        if inventory is None or self.offer is None:
+            return ()
+        return forbids_reload(self._plan(inventory, loaded.config), self.offer)
+
+    async def reconcile(self, loaded: Loaded, inventory: Inventory) -> None:
+        """Serve what is asked for now. Raises ConfigError at the start where only another config would help."""
+        config = loaded.config
+        offer = self._plan(inventory, config)
+        if not self.has_started and not self._may_start(offer):
+            return
+        await self._prepare(offer, inventory, config)
+        self._report_problems((*offer.problems, *self._prepared.problems))
+        now = self._clock.now()
+        served = serve(
+            offer,
+            self.served,
+            self._health.causes,
+            inventory=inventory,
+            held=self._holders.held,
+            answered=self._answered,
+            now=now,
+            grace_seconds=config.reconcile.leaving_grace,
+        )
+        before, self.served = self.served, served
+        self.offer, self._served_inventory, self._served_config = offer, inventory, config
+        log_changes(self._logger, before, served, config_hash=loaded.hash[:12])
+        refuse = config.health.refuse_unhealthy_restart
+        await self._endpoints.apply(
+            {
+                resource.name: Snapshot(resource, inventory.links, self._prepared.injection, refuse_unhealthy_restart=refuse)
+                for resource in served.resources
+            }
+        )
+        self._answered = {id_: at for id_, at in self._answered.items() if now - at < ANSWERS_KEPT_SECONDS}
+
+    def next_change_in(self, grace_seconds: float) -> float | None:
+        """Seconds until time alone changes what is served; None if it does not."""
+        if self.served is None or not self.has_started:
+            return None
+        now = self._clock.now()
+        at = next_change_at(self.served, self._answered, self._holders.held, now, grace_seconds)
+        return None if at is None else max(0.0, at - now)
+
+    @property
+    def awaits_release(self) -> bool:
+        """Whether something changes once a pod lets go of a device."""
+        return self.served is not None and any(
+            device.leaving_since is not None or any(cause.kind is CauseKind.HELD for cause in device.causes)
+            for resource in self.served.resources
+            for device in resource.devices
+        )
+
+    def _plan(self, inventory: Inventory, config: Config) -> Offer:
+        if self.offer is not None and inventory is self._served_inventory and config is self._served_config:
+            return self.offer
+        shape = kept_shape(self._served_inventory, self.offer) if self.offer and self._served_inventory else None
+        return plan(inventory, config, keep_shape=shape)
+
+    def _may_start(self, offer: Offer) -> bool:
+        if forbidden := forbids_start(offer):
+            raise ConfigError(forbidden)
+        waiting = delays_start(offer)
+        if waiting and waiting != self._awaiting:
+            self._logger.warning("plugin.awaits_node", reasons=[problem.message for problem in waiting])
+        self._awaiting = waiting
+        return not waiting
+
+    def _report_problems(self, problems: Sequence[Problem]) -> None:
+        for problem in problems:
+            if problem not in self._told:
+                log_problem(self._logger, problem)
+        self._told = set(problems)
+
+    async def _prepare(self, offer: Offer, inventory: Inventory, config: Config) -> None:
+        """Have the node ready for the answers before kubelet hears of the devices: it may replay an answer at once."""
+        devices = {device for resource in offer.resources for device in resource.devices}
+        if self.served is not None:
+            devices |= {served.device for resource in self.served.resources for served in resource.devices if served.present}
+        held = self._holders.held
+        wanted = (inventory, config, frozenset(devices), held)
+        if wanted == self._prepared_for:
+            return
+        in_order = sorted(devices, key=lambda device: device.id)
+        work = self._files.submit(lambda _: prepare(inventory, config, self._settings, in_order, held))
+        try:
+            self._prepared = await asyncio.wait_for(work, PREPARE_SECONDS)
+        except Exception as error:
+            self._logger.exception("injection.failed")
+            self._prepared = give_up_cdi(inventory, config, repr(error))
+        self._prepared_for = None if self._prepared.impossible else wanted  # a failure is tried again each time
+        self._health.note_injection(self._prepared.impossible)

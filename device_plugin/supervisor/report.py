@@ -1,0 +1,59 @@
+"""One log line for each transition of what kubelet is shown: resources, and devices grouped by the hardware behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from device_plugin.logs import Logger
+    from device_plugin.serving.served import Served, ServedDevice, ServedResource
+
+_Group = tuple[str, str]  # hardware UUID, state in words
+
+
+def log_changes(logger: Logger, before: Served | None, after: Served, *, config_hash: str) -> None:
+    """Log what differs between the two."""
+    old = {resource.name: resource for resource in before.resources} if before else {}
+    new = {resource.name: resource for resource in after.resources}
+    counts = {
+        name: [len(old[name].devices) if name in old else 0, len(new[name].devices) if name in new else 0]
+        for name in sorted(old.keys() | new.keys())
+    }
+    changed = {name: count for name, count in counts.items() if count[0] != count[1] and name in old and name in new}
+    added, removed = sorted(new.keys() - old.keys()), sorted(old.keys() - new.keys())
+    if added or removed or changed:
+        logger.info(
+            "resources.changed",
+            added={name: counts[name][1] for name in added},
+            removed=removed,
+            devices=changed,
+            config_hash=config_hash,
+        )
+    for name in sorted(new):
+        _log_devices(logger, old.get(name), new[name], config_hash)
+
+
+def _log_devices(logger: Logger, before: ServedResource | None, after: ServedResource, config_hash: str) -> None:
+    """A GPU of 1,000 replicas makes one line, not 1,000."""
+    known = {served.device.id: _state(served) for served in before.devices} if before else {}
+    groups: dict[_Group, int] = {}
+    for served in after.devices:
+        state = _state(served)
+        if state != known.get(served.device.id, "healthy"):
+            group = (served.device.hardware_id, state)
+            groups[group] = groups.get(group, 0) + 1
+    for (hardware, state), count in groups.items():
+        fields = {"resource": after.name, "device": hardware, "devices": count, "config_hash": config_hash}
+        if state == "healthy":
+            logger.info("device.became_healthy", **fields)
+        elif state == "leaving":
+            logger.info("device.left_offer", **fields)
+        else:
+            logger.warning("device.became_unhealthy", cause=state, **fields)
+
+
+def _state(served: ServedDevice) -> str:
+    """What the log tells about a device, as one text to compare."""
+    if served.leaving_since is not None:
+        return "leaving"
+    return "; ".join(map(str, served.causes)) or "healthy"

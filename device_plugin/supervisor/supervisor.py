@@ -1,0 +1,339 @@
+"""The process: its start, the tasks that keep watch, and an end that takes a few seconds at most."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from device_plugin.config.notifier import Notifier
+from device_plugin.health.memory import from_json, to_json
+from device_plugin.health.state import HealthState
+from device_plugin.kubelet.directory import SocketDirectory
+from device_plugin.kubelet.podresources import PodResources
+from device_plugin.kubelet.presence import Presence
+from device_plugin.serving.arrangement import arrangement_from_json, arrangement_to_json
+from device_plugin.supervisor.clock import SteadyClock
+from device_plugin.supervisor.discoverer import Discoverer
+from device_plugin.supervisor.endpoints import Endpoints
+from device_plugin.supervisor.health_keeper import HealthKeeper
+from device_plugin.supervisor.holders import Holders
+from device_plugin.supervisor.prober import Prober
+from device_plugin.supervisor.reconcile import Reconciler
+from device_plugin.supervisor.rivals import Rivals
+from device_plugin.supervisor.state_file import StateFile
+from device_plugin.supervisor.tasks import Tasks
+from device_plugin.supervisor.threads import WorkThread
+from device_plugin.supervisor.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from device_plugin.config.load import Loaded
+    from device_plugin.config.model import Config
+    from device_plugin.hardware.driver import Event
+    from device_plugin.hardware.model import Inventory
+    from device_plugin.hardware.sysfs import Host
+    from device_plugin.logs import Logger
+    from device_plugin.problems import Problem
+    from device_plugin.supervisor.configuration import ConfigKeeper
+    from device_plugin.supervisor.hardware import Hardware
+    from device_plugin.supervisor.settings import Settings
+
+HINT_SETTLES_SECONDS = 0.1  # one swap of a ConfigMap makes some eight notifications
+HOLDERS_POLL_SECONDS = 2.0  # while something waits for a pod to let go
+HOLDERS_IDLE_SECONDS = 30.0
+READY_POLL_SECONDS = 0.2
+CLOSE_SECONDS = 4.0
+
+
+class MakeHardware(Protocol):
+    """Opens the way to the node's hardware, once the first config is known. Both functions are called on the running loop."""
+
+    def __call__(
+        self,
+        config: Callable[[], Config],
+        on_events: Callable[[Sequence[Event]], None],
+        on_watch_changed: Callable[[dict[str, str]], None],
+    ) -> tuple[Hardware, Host]: ...
+
+
+@dataclass(slots=True)
+class Watched:
+    """What is there once the first config is known."""
+
+    hardware: Hardware
+    discoverer: Discoverer
+    prober: Prober
+
+
+class Supervisor:
+    """The whole life of the process is `run`. Make it on the running loop."""
+
+    def __init__(self, settings: Settings, config: ConfigKeeper, make_hardware: MakeHardware, *, logger: Logger) -> None:
+        self._settings, self._config, self._make_hardware, self._logger = settings, config, make_hardware, logger
+        self._clock = SteadyClock()
+        self._tasks = Tasks(logger)
+        self._files: WorkThread[None] = WorkThread("files", None)
+        self._stopping = asyncio.Event()
+        self._reconcile_now, self._read_config_now, self._ask_holders_now = Wakeup(), Wakeup(), Wakeup()
+        self._forced = False
+        self._notifiers: list[Notifier] = []
+        self._watched: Watched | None = None
+        self._saved: object = None
+        self._restart_for: str | None = None
+        self._directory = SocketDirectory(settings.socket_directory, logger=logger)
+        self._state_file = StateFile(settings.socket_directory)
+        self._presence = Presence(settings.kubelet_socket, logger=logger) if settings.kubelet_socket else None
+        self._pod_resources = PodResources(settings.pod_resources_socket)
+        self._holders = Holders(self._pod_resources, logger)
+        self._health = HealthKeeper(
+            HealthState(), self._clock, changed=self._reconcile_now.set, probe_wanted=self._want_probe, logger=logger
+        )
+        self._endpoints = Endpoints(
+            settings.socket_directory, self._presence, self._tasks, answered=self._note_answered, logger=logger
+        )
+        self._reconciler = Reconciler(
+            settings, self._endpoints, self._holders, self._health, self._files, self._clock, logger=logger
+        )
+
+    async def run(self) -> None:
+        """Serve until `stop`. Raises what makes going on impossible: ConfigError, DriverError or another PluginError."""
+        life, stopping = asyncio.ensure_future(self._live()), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if life.done():
+                await life
+        finally:
+            for task in (life, stopping):
+                task.cancel()
+            await asyncio.gather(life, stopping, return_exceptions=True)
+            await self._close()
+
+    def stop(self) -> None:
+        """End in good order. Harmless when called again."""
+        self._stopping.set()
+
+    def reload(self) -> None:
+        """Read the config and look at the hardware again, now."""
+        self._forced = True
+        self._read_config_now.set()
+        if self._watched is not None:
+            self._watched.discoverer.look_soon(fresh=True)
+
+    async def _live(self) -> None:
+        await self._directory.acquire()
+        self._restore()
+        if self._presence is not None:
+            self._tasks.start("kubelet presence", self._presence.run())
+        self._start_hints()
+        loaded = await self._first_config()
+        self._health.use(loaded.config.health)
+        watched = self._watch(loaded)
+        self._tasks.start("config", self._follow_config())
+        start = asyncio.ensure_future(self._first_look(watched))
+        failed = asyncio.ensure_future(self._tasks.wait_failed())
+        try:
+            await asyncio.wait({start, failed}, return_when=asyncio.FIRST_COMPLETED)
+            await (start if start.done() else failed)
+            self._start_tasks(watched)
+            await failed
+        finally:
+            start.cancel()
+            failed.cancel()
+
+    def _watch(self, loaded: Loaded) -> Watched:
+        hardware, host = self._make_hardware(self._current_config, self._on_events, self._health.note_watch)
+        discoverer = Discoverer(
+            hardware,
+            host,
+            self._health,
+            config=self._current_config,
+            changed=self._reconcile_now.set,
+            logger=self._logger,
+        )
+        prober = Prober(
+            hardware,
+            self._health,
+            inventory=lambda: discoverer.inventory,
+            interval_seconds=lambda: self._current_config().health.probe_interval,
+            driver_failed=lambda: discoverer.look_soon(fresh=True),
+            logger=self._logger,
+        )
+        self._health.note_boot(host.boot_id())
+        self._restart_for = loaded.config.flags.plugin.container_driver_root
+        self._watched = Watched(hardware, discoverer, prober)
+        return self._watched
+
+    async def _first_look(self, watched: Watched) -> None:
+        """The hardware and its condition, before kubelet is shown anything: a restart must not declare a broken GPU healthy."""
+        await watched.discoverer.first()
+        await watched.prober.look_at_all()
+        await self._holders.refresh()
+
+    def _start_tasks(self, watched: Watched) -> None:
+        rivals = Rivals(self._directory, self._pod_resources, self._logger)
+        for name, coroutine in (
+            ("discovery", watched.discoverer.run()),
+            ("probes", watched.prober.run()),
+            ("hanging calls", watched.prober.run_hanging()),
+            ("holders", self._follow_holders()),
+            ("readiness", self._follow_readiness()),
+            ("rivals", rivals.run(lambda: self._reconciler.served)),
+            ("reconcile", self._follow_changes(watched)),
+        ):
+            self._tasks.start(name, coroutine)
+
+    async def _close(self) -> None:
+        """Pending answers go out, streams end, sockets go. A driver call that hangs is left to the end of the process."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._endpoints.close()
+                await self._tasks.cancel()
+                await self._pod_resources.close()
+                await self._files.submit(lambda _: None)  # what is being written gets written
+        except TimeoutError:
+            self._logger.warning("plugin.close_outlasted", seconds=CLOSE_SECONDS)
+        for notifier in self._notifiers:
+            notifier.stop()
+        if self._watched is not None:
+            self._watched.hardware.close()
+        self._files.stop()
+        self._directory.release()
+        self._logger.info("plugin.stopped")
+
+    # ---- the config ----
+
+    async def _first_config(self) -> Loaded:
+        """The first config that can be used; waits for a file that is not there yet."""
+        while not self._config.look(lambda _: ()):
+            await self._read_config_now.wait(self._settings.config_poll_seconds)
+        return self._loaded()
+
+    async def _follow_config(self) -> None:
+        while True:
+            if await self._read_config_now.wait(self._settings.config_poll_seconds):
+                await asyncio.sleep(HINT_SETTLES_SECONDS)
+            for notifier in self._notifiers:
+                notifier.revive()
+            forced, self._forced = self._forced, False
+            if self._config.look(self._forbids, force=forced):
+                self._health.use(self._current_config().health)
+                self._stop_if_only_a_start_helps()
+                self._ask_holders_now.set()
+                if self._watched is not None:
+                    self._watched.discoverer.look_soon(fresh=False)
+                self._reconcile_now.set()
+
+    def _forbids(self, loaded: Loaded) -> Sequence[Problem]:
+        return self._reconciler.forbids(loaded, self._inventory())
+
+    def _stop_if_only_a_start_helps(self) -> None:
+        """The library is loaded once per process: another driver root needs another process."""
+        root = self._current_config().flags.plugin.container_driver_root
+        if self._restart_for is not None and root != self._restart_for:
+            self._logger.warning("plugin.restart_needed", reason=f"the driver root changed from {self._restart_for} to {root}")
+            self.stop()
+
+    def _loaded(self) -> Loaded:
+        loaded = self._config.loaded
+        assert loaded is not None, "asked for the config before there was one"
+        return loaded
+
+    def _current_config(self) -> Config:
+        return self._loaded().config
+
+    # ---- the hardware ----
+
+    def _inventory(self) -> Inventory | None:
+        return self._watched.discoverer.inventory if self._watched else None
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        inventory = self._inventory()
+        if inventory is not None and self._watched is not None:
+            self._health.note_events(events, inventory)
+            self._watched.discoverer.look_soon(fresh=False)
+
+    def _want_probe(self, gpu_uuids: Sequence[str]) -> None:
+        if self._watched is not None:
+            self._watched.prober.want(gpu_uuids)
+
+    # ---- what is served ----
+
+    async def _follow_changes(self, watched: Watched) -> None:
+        while True:
+            inventory = watched.discoverer.inventory
+            if inventory is not None:
+                await self._reconciler.reconcile(self._loaded(), inventory)
+                self._save()
+            await self._reconcile_now.wait(self._reconciler.next_change_in(self._current_config().reconcile.leaving_grace))
+
+    async def _follow_holders(self) -> None:
+        while True:
+            await self._ask_holders_now.wait(HOLDERS_POLL_SECONDS if self._reconciler.awaits_release else HOLDERS_IDLE_SECONDS)
+            if await self._holders.refresh():
+                self._reconcile_now.set()
+
+    async def _follow_readiness(self) -> None:
+        """Ready = registered and listed, with a driver behind it."""
+        was_ready = False
+        while True:
+            is_ready = self._endpoints.is_ready and not self._health.driver_is_away
+            if is_ready != was_ready:
+                self._logger.info("plugin.became_ready" if is_ready else "plugin.became_unready")
+                was_ready = is_ready
+            await asyncio.sleep(READY_POLL_SECONDS)
+
+    def _note_answered(self, ids: Sequence[str]) -> None:
+        self._reconciler.note_answered(ids)
+
+    # ---- hints and the state file ----
+
+    def _start_hints(self) -> None:
+        """Have notifications make the next poll come sooner. Nothing waits for one."""
+        if not self._settings.notifications:
+            return
+        loop = asyncio.get_running_loop()
+        hints = [(self._config.source.watched_directory, self._read_config_now.set)]
+        if self._presence is not None:
+            hints.append((str(self._presence.socket.parent), self._presence.hint))
+        for directory, hint in hints:
+            if directory:
+                notifier = Notifier(directory)
+                notifier.start(partial(_hand_over, loop, hint))
+                self._notifiers.append(notifier)
+
+    def _restore(self) -> None:
+        """What an earlier process left: causes and the arrangement, so that a restart neither heals nor double-books."""
+        sections, problem = self._state_file.read()
+        notes = [problem] if problem else []
+        if "health" in sections:
+            self._health.state, more = from_json(sections["health"])
+            notes += more
+        if "arrangement" in sections:
+            self._reconciler.served, reason = arrangement_from_json(sections["arrangement"])
+            notes += [reason] if reason else []
+        for note in notes:
+            self._logger.warning("state.not_restored", reason=note)
+
+    def _save(self) -> None:
+        state, served = self._health.state, self._reconciler.served
+        if served is None or (state, served) == self._saved:
+            return
+        self._saved = state, served
+
+        def write(_: None) -> None:
+            try:
+                self._state_file.write({"health": to_json(state), "arrangement": arrangement_to_json(served)})
+            except OSError as error:
+                self._logger.warning("state.not_saved", path=str(self._state_file.path), reason=str(error))
+
+        self._files.submit(write)
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, hint: Callable[[], None]) -> None:
+    """From a notifier's thread to the loop."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs the hint any more
+        loop.call_soon_threadsafe(hint)
