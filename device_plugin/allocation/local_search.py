@@ -20,15 +20,14 @@ MAX_SWEEPS = 8  # of one start; 16 GPUs with random scores need 2 to 5
 
 
 def split_well(scores: Scores, available: Sequence[int], required: frozenset[int], size: int) -> list[tuple[int, ...]]:
-    """Groups of `size` GPUs, one of them short if they do not come out even, the first one full and with all of `required`.
+    """Groups of `size` GPUs, one of them short if they do not come out even, a full one with all of `required`.
 
     The same input gives the same split; of equally good ones that of the first start, which begins with the first GPU.
     """
     weights = [[scores[first][second] for second in available] for first in available]
     together = [place for place, gpu in enumerate(available) if gpu in required]
     others = [place for place, gpu in enumerate(available) if gpu not in required]
-    full, short = divmod(len(available), size)
-    layouts = [[size] * full + [short], [size, short] + [size] * (full - 1)] if short else [[size] * full]
+    layouts = _layouts(len(available), size, short_at=1 if together else 0)
     starts = min(MAX_STARTS, len(others), max(1, STARTS_AND_PAIRS // len(available) ** 2))
     best: list[list[int]] = []
     best_score = -1
@@ -39,6 +38,16 @@ def split_well(scores: Scores, available: Sequence[int], required: frozenset[int
         if score > best_score:
             best, best_score = groups, score
     return [tuple(available[place] for place in sorted(group)) for group in best]
+
+
+def _layouts(count: int, size: int, short_at: int) -> list[list[int]]:
+    """The sizes of groups in the order in which they are grown: the short one last, or early so that it gets a choice too."""
+    full, short = divmod(count, size)
+    if not short:
+        return [[size] * full]
+    early = [size] * full
+    early.insert(short_at, short)
+    return [[size] * full + [short], early]
 
 
 def _grow(weights: Weights, together: list[int], first: int, sizes: Sequence[int]) -> list[list[int]]:
