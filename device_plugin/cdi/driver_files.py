@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from device_plugin.cdi.roots import names_in, resolve_inside, seen
+from device_plugin.cdi.roots import is_file, names_in, resolve_inside, seen
 from device_plugin.errors import InjectionImpossible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 # The distributions' library directories, then the sub-directory of Debian's alternatives.
@@ -158,7 +158,7 @@ def find_driver_files(
     ]
     return DriverFiles(
         version=version,
-        libraries=tuple(Library(file, _links_to(root, file)) for file in _unique(found)),
+        libraries=tuple(_with_links(root, _unique(found))),
         version_directories=tuple(dict.fromkeys(file.directory for file in versioned if file.name.startswith("lib"))),
         files=(*programs, *(_with_vulkan_in_etc(file) for file in settings), *firmware),
         sockets=tuple(_sockets(root)),
@@ -206,7 +206,7 @@ def _matches(root: Path, directories: Iterable[str], pattern: str) -> Iterator[D
         resolved = resolve_inside(root, directory)
         for name in names_in(root, resolved, pattern) if resolved else ():
             source = resolve_inside(root, f"{resolved}/{name}")
-            if source and seen(root, source).is_file():
+            if source and is_file(root, source):
                 yield DriverFile(f"{resolved}/{name}", source)
 
 
@@ -226,20 +226,22 @@ def _names(files: Iterable[DriverFile]) -> set[str]:
     return {file.name for file in files}
 
 
-def _links_to(root: Path, library: DriverFile) -> tuple[Link, ...]:
-    """The links beside a library, in the end leading to it. A target elsewhere is replaced by the library's own path."""
-    stem = library.name.partition(".so")[0]
-    found = []
-    for name in names_in(root, library.directory, f"{stem}.so*"):
-        path = f"{library.directory}/{name}"
-        if path == library.path or resolve_inside(root, path) != library.source:
-            continue
-        try:
-            target = str(seen(root, path).readlink())
-        except OSError:
-            continue  # another name of the same file, no link
-        found.append(Link(path, target if "/" not in target else library.path))
-    return tuple(sorted(found, key=lambda link: (-len(link.path), link.path)))
+def _with_links(root: Path, files: Sequence[DriverFile]) -> Iterator[Library]:
+    """Each file with the links beside it that lead to it in the end. A target elsewhere is replaced by the file's own path."""
+    links: dict[str, list[Link]] = {file.path: [] for file in files}
+    for directory in {file.directory for file in files}:
+        here = {file.source: file for file in files if file.directory == directory}
+        for name in names_in(root, directory, "*.so*"):
+            path = f"{directory}/{name}"
+            try:
+                target = str(seen(root, path).readlink())
+            except OSError:
+                continue  # no link
+            file = here.get(resolve_inside(root, path) or "")
+            if file is not None and path not in links:
+                links[file.path].append(Link(path, target if "/" not in target else file.path))
+    for file in files:
+        yield Library(file, tuple(sorted(links[file.path], key=lambda link: (-len(link.path), link.path))))
 
 
 def _first_of_each(root: Path, directories: Iterable[str], names: Iterable[str]) -> tuple[list[DriverFile], list[str]]:

@@ -12,13 +12,12 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from device_plugin.cdi.options import CdiHook
-from device_plugin.cdi.roots import resolve_inside, seen
+from device_plugin.cdi.roots import is_file, resolve_inside, seen
 from device_plugin.cdi.spec import HookEdit, MountEdit
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from device_plugin.cdi.driver_files import DriverFiles, Library
     from device_plugin.cdi.options import CdiOptions
@@ -87,7 +86,7 @@ def find_hook_program(roots: Roots, options: CdiOptions) -> tuple[HookProgram, t
         why = f"whether the host has {path} cannot be seen from here; if it has, state it with --nvidia-cdi-hook-path"
     else:
         inside = resolve_inside(roots.driver, view)
-        if inside is not None and _is_program(seen(roots.driver, inside)):
+        if inside is not None and is_file(roots.driver, inside) and os.access(seen(roots.driver, inside), os.X_OK):
             return HookProgram(path, options), ()
         why = f"there is no program {path} on the host (looked for at {seen(roots.driver, view)})"
     message = (
@@ -95,10 +94,6 @@ def find_hook_program(roots: Roots, options: CdiOptions) -> tuple[HookProgram, t
         "install NVIDIA's container toolkit on the node for the rest"
     )
     return HookProgram(None, options), (Problem(Severity.WARNING, ProblemKind.HARDWARE, message, Origin("node")),)
-
-
-def _is_program(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
 
 
 def driver_hooks(program: HookProgram, files: DriverFiles) -> tuple[HookEdit, ...]:

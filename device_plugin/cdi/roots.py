@@ -7,8 +7,10 @@ means what it means inside it: absolute targets start at the root again, and not
 from __future__ import annotations
 
 import errno
+import fnmatch
+import os
+import stat
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -49,10 +51,19 @@ def seen(root: Path, path: str) -> Path:
     return root / path.lstrip("/")
 
 
+def is_file(root: Path, path: str) -> bool:
+    """Whether there is a plain file at that path below `root` (already resolved). What may not be looked at is none."""
+    try:
+        return stat.S_ISREG(seen(root, path).stat().st_mode)
+    except OSError:
+        return False
+
+
 def names_in(root: Path, directory: str, pattern: str = "*") -> tuple[str, ...]:
     """The names in a directory below `root` (already resolved) that match a shell pattern, sorted; none if it cannot be read."""
     try:
-        return tuple(sorted(entry.name for entry in seen(root, directory).iterdir() if fnmatchcase(entry.name, pattern)))
+        with os.scandir(seen(root, directory)) as entries:
+            return tuple(sorted(fnmatch.filter((entry.name for entry in entries), pattern)))
     except OSError:
         return ()
 

@@ -93,14 +93,20 @@ def _merged(spec: Spec, previous: Mapping[str, Document], is_kept: _Keeper) -> D
         for device in spec.devices
         if device.dormant and (spec.qualified_name(device.name) in asked_for or (device.name in previous and is_kept(device.name)))
     }
-    kept = {name: device for name, device in previous.items() if is_kept(name)}
+    kept = _kept(previous, is_kept)
     devices = (kept | dormant | named).values()
     return complete_document(spec.kind, devices, document.get("containerEdits", {})) if devices else None
 
 
+def _kept(previous: Mapping[str, Document], is_kept: _Keeper) -> dict[str, Document]:
+    """The earlier devices that stay, under all their names: whoever says what is named may know one of them alone."""
+    edits = [device["containerEdits"] for name, device in previous.items() if is_kept(name)]
+    return {name: device for name, device in previous.items() if device["containerEdits"] in edits}
+
+
 def _remainder(path: Path, previous: Mapping[str, Document], is_kept: _Keeper) -> Document | None:
     """What stays of a class that no longer applies."""
-    devices = [device for name, device in previous.items() if is_kept(name)]
+    devices = list(_kept(previous, is_kept).values())
     if not devices:
         return None
     document = _load(path)

@@ -60,8 +60,8 @@ def test_the_name_of_a_mig_device_stays_while_a_pod_holds_it(mig_inventory, inve
     held, free = (mig.uuid for mig in mig_inventory.gpus[0].mig_devices)
     write_specs(build_specs(mig_inventory, roots, options).specs, directory, still_named=())
     write_specs(build_specs(inventory, roots, options).specs, directory, still_named={qualified(held)})
-    assert held in names(directory / GPU_FILE)
-    assert free not in names(directory / GPU_FILE)
+    assert {held, "0:0"} <= set(names(directory / GPU_FILE))
+    assert not {free, "0:1"} & set(names(directory / GPU_FILE))
     validate(json.loads((directory / GPU_FILE).read_text()))
     write_specs(build_specs(inventory, roots, options).specs, directory, still_named=())
     assert held not in names(directory / GPU_FILE)
@@ -96,7 +96,7 @@ def test_a_class_that_no_longer_applies_goes_with_its_last_holder(inventory, roo
     write_specs(build_specs(inventory, roots, options).specs, directory, still_named=())
     written = write_specs((), directory, still_named={qualified(gpu)})
     assert written.changed == (directory / GPU_FILE,)
-    assert names(directory / GPU_FILE) == [gpu]
+    assert names(directory / GPU_FILE) == ["0", gpu]
     validate(json.loads((directory / GPU_FILE).read_text()))
     assert write_specs((), directory, still_named=None).removed == ()
     assert write_specs((), directory, still_named=()).removed == (directory / GPU_FILE,)
