@@ -67,7 +67,7 @@ def _check_apart(table: AllocationTable, entries: Sequence[Entry]) -> None:
         raise _refuse(
             table,
             f"under the policy distinct a container gets at most one device of each GPU, and too few GPUs have one free: {gpus}; "
-            "kubelet does not try this pod again: ask for fewer, or set allocationPolicy or sharedDevicesAllocationPolicy to distributed",
+            "kubelet does not try this pod again: ask for fewer, or set its allocationPolicy to distributed",
         )
 
 

@@ -74,7 +74,7 @@ def test_distinct_is_hard(make_table, make_replicas):
         'invalid allocation request for "nvidia.com/gpu.shared": invalid request: '
         "under the policy distinct a container gets at most one device of each GPU, and too few GPUs have one free: "
         "GPU-0 would give GPU-0::0, GPU-0::2; "
-        "kubelet does not try this pod again: ask for fewer, or set allocationPolicy or sharedDevicesAllocationPolicy to distributed"
+        "kubelet does not try this pod again: ask for fewer, or set its allocationPolicy to distributed"
     )
     assert allocate(table, ["GPU-0::0", "GPU-1::0"]).envs == {"NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-1"}
 
