@@ -78,11 +78,6 @@ class AllocationTable:
     imex_nodes: tuple[DeviceNode, ...]
     common_cdi_names: tuple[str, ...]
 
-    def entry(self, device_id: str) -> Entry | None:
-        """The device of that ID, if the resource has it."""
-        position = self.positions.get(device_id)
-        return None if position is None else self.entries[position]
-
 
 def build_table(resource: ServedResource, links: tuple[Link, ...], injection: Injection) -> AllocationTable:
     """The table of one resource as it is served now."""
