@@ -8,7 +8,7 @@ from device_plugin.cdi.build import Built, build_specs
 from device_plugin.cdi.listing import CDI_DIRECTORIES, ListedDevice, Listing, check_names, list_devices
 from device_plugin.cdi.options import CdiFeature, CdiHook, CdiOptions, options_from
 from device_plugin.cdi.roots import Roots, roots_from
-from device_plugin.cdi.spec import Spec
+from device_plugin.cdi.spec import Spec, encode
 from device_plugin.cdi.write import DEFAULT_DIRECTORY, Written, write_specs
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Written",
     "build_specs",
     "check_names",
+    "encode",
     "list_devices",
     "options_from",
     "roots_from",

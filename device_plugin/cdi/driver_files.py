@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-# The distributions' library directories, then the sub-directory of Debian's alternatives.
+# The distributions' library directories, then the sub-directories that keep drivers apart. Not /usr/lib itself: where that is not
+# /usr/lib64 by a link, its libraries are the 32-bit ones.
 _MULTIARCH = ("x86_64-linux-gnu", "aarch64-linux-gnu")
 LIBRARY_DIRECTORIES = (
     "/usr/lib64",
@@ -27,8 +28,6 @@ LIBRARY_DIRECTORIES = (
     *(f"/lib/{arch}" for arch in _MULTIARCH),
     *(f"/usr/lib/{arch}/nvidia/current" for arch in _MULTIARCH),
     "/usr/lib64/nvidia",
-    "/usr/lib",
-    "/lib",
 )
 _PROGRAM_DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _SHARE_DIRECTORIES = ("/etc", "/usr/local/share", "/usr/share")

@@ -124,6 +124,13 @@ def test_only_graphics_mig_profiles_bring_drm_nodes(profile, expected, roots, ow
     assert ("/dev/dri/renderD128" in nodes(by_name(document)["0:0"])) is expected
 
 
+@pytest.mark.parametrize("address", [None, "", "unknown:17:00.0", "00000000:99:00.0"])
+def test_a_gpu_without_a_drm_driver_has_no_drm_nodes(address, gpu, roots, options, documents):
+    """Or without a PCI address that sysfs knows."""
+    inventory = Inventory(gpus=(gpu(0, pci_bus_id=address),), driver_version="550.163.01")
+    assert nodes(by_name(documents(build_specs(inventory, roots, options))["gpu"])["0"]) == ["/dev/nvidia0"]
+
+
 def test_a_pci_domain_is_written_as_the_kernel_does(gpu, roots, own, options, documents):
     """Four digits, more where needed (NVML writes eight)."""
     own.file("/sys/bus/pci/devices/10000:01:00.0/drm/card0/dev")

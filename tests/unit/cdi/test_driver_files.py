@@ -40,6 +40,12 @@ def test_a_directory_reached_by_two_names_counts_once(tree):
     assert find_driver_files(tree.root, VERSION).version_directories == ("/usr/lib64",)
 
 
+def test_libraries_for_32_bits_stay_out(tree):
+    """They lie in /usr/lib under the same names; mounted in place of the others, nothing would load."""
+    tree.driver(directory="/usr/lib")
+    assert find_driver_files(tree.root, VERSION).version_directories == ("/usr/lib64",)
+
+
 def test_debians_alternatives_are_followed_inside_the_root(tree, tmp_path):
     """The versioned file lies in nvidia/current; the links in the library directory lead there by absolute targets."""
     tree.root = tmp_path / "debian"
@@ -76,6 +82,7 @@ def test_programs_settings_firmware_and_sockets_are_found(tree):
     tree.file(f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin")
     tree.file("/run/nvidia-persistenced/socket")
     tree.link("/var/run", "/run")
+    (tree.root / "tmp/nvidia-mps").mkdir(parents=True)
     tree.file("/usr/lib64/vdpau/libvdpau_nvidia.so." + VERSION)
     tree.file("/usr/lib64/nvidia/xorg/nvidia_drv.so")
     files = find_driver_files(tree.root, VERSION)
@@ -85,7 +92,7 @@ def test_programs_settings_firmware_and_sockets_are_found(tree):
         "/etc/vulkan/icd.d/nvidia_icd.json",
         f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin",
     ]
-    assert paths(files.sockets) == ["/run/nvidia-persistenced/socket"]
+    assert paths(files.sockets) == ["/run/nvidia-persistenced/socket", "/tmp/nvidia-mps"]
     libraries = paths(library.file for library in files.libraries)
     assert "/usr/lib64/nvidia/xorg/nvidia_drv.so" in libraries
     assert f"/usr/lib64/vdpau/libvdpau_nvidia.so.{VERSION}" in libraries

@@ -114,13 +114,23 @@ def test_files_of_others_are_left_alone(inventory, roots, options, directory):
     assert [path.read_text() for path in others] == ["{}", "{}"]
 
 
-@pytest.mark.parametrize("broken", ["", "{", "[]", '{"kind": "k8s.device-plugin.nvidia.com/gpu", "devices": 5}', '{"kind": "x/y"}'])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "",
+        "{",
+        "[]",
+        '{"kind": "x/y"}',
+        '{"kind": "k8s.device-plugin.nvidia.com/gpu", "devices": 5}',
+        '{"kind": "k8s.device-plugin.nvidia.com/gpu", "devices": [5, {"name": "a"}, {"name": "b", "containerEdits": {}}]}',
+    ],
+)
 def test_a_broken_file_is_replaced(broken, inventory, roots, options, directory):
     """Nothing can be kept from it, and no runtime could read it."""
     directory.mkdir()
     (directory / GPU_FILE).write_text(broken)
     assert write_specs(build_specs(inventory, roots, options).specs, directory, still_named=None).changed
-    assert "0" in names(directory / GPU_FILE)
+    assert names(directory / GPU_FILE) == sorted(name for gpu in inventory.gpus for name in (gpu.uuid, str(gpu.index)))
 
 
 def test_a_file_that_cannot_be_written_names_its_devices(inventory, roots, options, tmp_path):
