@@ -24,14 +24,17 @@ ALL_GPUS = "all"
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Hardware that a pod holds, or may hold, as a device that is no longer offered. `certain` is False where it only may."""
+    """Hardware that pods hold, or may hold, under a resource, as devices that are not offered there.
+
+    `known` are the IDs that pods are known to hold, `possible` those that they may hold for all that is known; both ascending.
+    """
 
     resource: str
-    device_id: str
     hardware_id: str
     gpu_uuid: str
     is_shared: bool
-    certain: bool
+    known: tuple[str, ...]
+    possible: tuple[str, ...]
 
     def excludes(self, device: Device) -> bool:
         """Whether that device must not be given away beside this holding.
@@ -63,6 +66,8 @@ class Bookings:
         for holding in self._on(device):
             if holding.excludes(device):
                 by_resource.setdefault(holding.resource, []).append(holding)
+        if not by_resource:
+            return ()
         since = {cause.key: cause.since for cause in before.causes if cause.kind is CauseKind.HELD} if before else {}
         return tuple(
             Cause(
@@ -87,11 +92,11 @@ class Bookings:
 
 
 def _detail(resource: str, holdings: list[Holding]) -> str:
-    known = sorted(holding.device_id for holding in holdings if holding.certain)
-    names = known or sorted(holding.device_id for holding in holdings)
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    doubt = "" if known else ", for all that is known"
-    return f"held under {resource} as {names[0]}{more}{doubt}"
+    ids = [holding.known for holding in holdings if holding.known] or [holding.possible for holding in holdings]
+    others = sum(map(len, ids)) - 1
+    more = f" and {others} more" if others else ""
+    doubt = "" if any(holding.known for holding in holdings) else ", for all that is known"
+    return f"held under {resource} as {min(ids)[0]}{more}{doubt}"
 
 
 def find_holdings(
@@ -99,7 +104,7 @@ def find_holdings(
     offered: Mapping[str, Mapping[str, Device]],
     inventory: Inventory,
     use: Use,
-) -> Iterator[Holding]:
+) -> tuple[Holding, ...]:
     """What pods hold, or may hold, beside the Offer.
 
     That is each leaving device until it is free, and each ID that pod-resources names and whose hardware this node has, though it
@@ -107,17 +112,28 @@ def find_holdings(
     by resource, `offered` the devices of the Offer by resource and ID.
     """
     seen: set[tuple[str, str]] = set()
+    found: dict[tuple[str, str, str, bool], tuple[list[str], list[str]]] = {}
+
+    def find(resource: str, device_id: str, hardware_id: str, gpu_uuid: str, *, is_shared: bool, is_known: bool) -> None:
+        known, possible = found.setdefault((resource, hardware_id, gpu_uuid, is_shared), ([], []))
+        (known if is_known else possible).append(device_id)
+
     for name, devices in leaving.items():
         for served in devices:
             device = served.device
             seen.add((name, device.id))
             free_at = use.free_at(name, served)
             if free_at is None or free_at > use.now:
-                yield Holding(name, device.id, device.hardware_id, device.gpu_uuid, device.is_shared, certain=free_at is None)
+                is_known = free_at is None
+                find(name, device.id, device.hardware_id, device.gpu_uuid, is_shared=device.is_shared, is_known=is_known)
     parents = {gpu.uuid: gpu.uuid for gpu in inventory.gpus}
     parents |= {mig.uuid: gpu.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
-    for name, ids in sorted((use.held or {}).items()):
-        for device_id in sorted(ids):
+    for name, ids in (use.held or {}).items():
+        for device_id in ids:
             hardware_id, _, replica = device_id.partition("::")
             if hardware_id in parents and device_id not in offered.get(name, {}) and (name, device_id) not in seen:
-                yield Holding(name, device_id, hardware_id, parents[hardware_id], is_shared=bool(replica), certain=True)
+                find(name, device_id, hardware_id, parents[hardware_id], is_shared=bool(replica), is_known=True)
+    return tuple(
+        Holding(*hardware, known=tuple(sorted(known)), possible=tuple(sorted(possible)))
+        for hardware, (known, possible) in sorted(found.items())
+    )

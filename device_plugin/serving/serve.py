@@ -110,9 +110,8 @@ def _leaving_devices(
     resource: ServedResource, offered: Mapping[str, Device] | None, causes: Iterable[Cause], hardware: _Hardware, use: Use
 ) -> Iterator[ServedDevice]:
     """The devices shown last that the Offer has no more and that must stay listed, by GPU, MIG and replica number."""
-    for was in sorted(resource.devices, key=lambda served: _position(served.device)):
-        if offered is not None and was.device.id in offered:
-            continue
+    gone = [served for served in resource.devices if offered is None or served.device.id not in offered]
+    for was in sorted(gone, key=lambda served: _position(served.device)):
         since = use.now if was.leaving_since is None else use.left_at(was)
         served = _served(was.device, _hitting(was.device, causes), hardware, leaving_since=since)
         drop_at = use.droppable_at(resource.name, served)
