@@ -10,7 +10,6 @@ from device_plugin.config.values import MigStrategy
 from device_plugin.problems import ProblemKind
 from device_plugin.sharing.names import GPU_RESOURCE
 from device_plugin.sharing.phrases import join_words
-from device_plugin.sharing.references import normalize_reference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +57,7 @@ def explain_missing_device(
     text: str, resource: str, found: Device | None, members: Sequence[Device], withheld: Sequence[Withheld]
 ) -> str:
     """Why a device named by a sharing entry is not one of the entry's resource. `found` is what the text names elsewhere."""
-    has, reference = f"it has {join_words([device.index for device in members])}", normalize_reference(text)
+    has, reference = f"it has {join_words([device.index for device in members])}", text.lower()
     if found is not None:
         return f"device {text!r} is not of {resource} but of another resource; {has}"
     for item in withheld:

@@ -120,7 +120,8 @@ def _uniform(hardware: list[Hardware], keep_shape: Shape | None, report: Report)
     for shape, (gpu, mig) in zip(find_shapes(hardware), hardware, strict=True):
         if shape is not None:
             known.append((shape, (gpu, mig)))
-        elif mig is not None:
+        else:
+            assert mig is not None, "a whole GPU always has a shape"
             report_withheld(gpu, mig, "the driver tells neither its attributes nor its profile, so its shape is not known", report)
     shapes = {shape for shape, _ in known}
     if len(shapes) < 2:

@@ -15,7 +15,7 @@ from device_plugin.sharing.names import name_hardware, report_idle_patterns
 from device_plugin.sharing.offer import Device, Offer, PreferencePolicy, Resource
 from device_plugin.sharing.phrases import list_counts
 from device_plugin.sharing.platforms import WSL_ID, collapse_wsl, is_supported
-from device_plugin.sharing.references import index_key, refer_to
+from device_plugin.sharing.references import refer_to
 from device_plugin.sharing.replicas import ENTRIES, Share, claim_devices, expand, report_sharing
 from device_plugin.sharing.report import Report
 from device_plugin.sharing.selection import select_gpus
@@ -40,9 +40,9 @@ def plan(inventory: Inventory, config: Config, *, keep_shape: Shape | None = Non
     shares = _share_hardware(inventory, config, keep_shape, report)
     _report_differences(inventory, config, keep_shape, shares, report)
     by_name: dict[str, list[Share]] = {}
-    for share in sorted(shares, key=lambda share: (share.resource, *index_key(share.device.index), share.device.id)):
+    for share in shares:  # in index order, since the hardware came so
         by_name.setdefault(share.resource, []).append(share)
-    fitting = {name: fit_shares(name, members, report) for name, members in by_name.items()}
+    fitting = {name: fit_shares(name, by_name[name], report) for name in sorted(by_name)}
     resources = tuple(_make_resource(name, members, config, report) for name, members in fitting.items() if members)
     return Offer(resources, report.problems, report.withheld)
 

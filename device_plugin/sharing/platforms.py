@@ -44,8 +44,9 @@ def is_supported(inventory: Inventory, config: Config, report: Report) -> bool:
             f"{found}. Nothing is offered",
             _STRATEGY if forced is DiscoveryStrategy.TEGRA else "",
         )
-        for gpu in inventory.gpus:
-            report.withhold(gpu.index, gpu.uuid, "its platform is not supported")
+        found_at = {(gpu.index, gpu.uuid) for gpu in inventory.gpus} | {(gpu.index, gpu.uuid or "") for gpu in inventory.unreadable}
+        for index, uuid in found_at:
+            report.withhold(index, uuid, "its platform is not supported")
         return False
     if forced is DiscoveryStrategy.TEGRA:
         report.warn(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,11 +10,9 @@ if TYPE_CHECKING:
     from device_plugin.hardware.model import Gpu
     from device_plugin.sharing.offer import Device
 
-_INDEX = re.compile(r"[0-9]+(:[0-9]+)?")
-
 
 def refer_to(device: Device, gpus: Iterable[Gpu] = ()) -> list[str]:
-    """All references to a device, normalised: index, UUID, or a MIG device's old form `MIG-GPU-<uuid>/<gi>/<ci>`.
+    """All references to a device, in lower case: index, UUID, or a MIG device's old form `MIG-GPU-<uuid>/<gi>/<ci>`.
 
     `gpus` are those that a device standing for several has behind it (WSL).
     """
@@ -24,14 +21,7 @@ def refer_to(device: Device, gpus: Iterable[Gpu] = ()) -> list[str]:
         names.append(f"MIG-{device.gpu_uuid}/{device.gpu_instance_id}/{device.compute_instance_id}")
     for gpu in gpus:
         names += [str(gpu.index), gpu.uuid]
-    return [normalize_reference(name) for name in names]
-
-
-def normalize_reference(text: str) -> str:
-    """One spelling for one device: no leading zeros in an index, a UUID in lower case."""
-    if _INDEX.fullmatch(text):
-        return ":".join(part.lstrip("0") or "0" for part in text.split(":"))
-    return text.lower()
+    return [name.lower() for name in names]
 
 
 def index_key(index: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from device_plugin.hardware.model import ComputeMode
 from device_plugin.problems import ProblemKind
 from device_plugin.sharing.hints import explain_missing_device, report_missing_resource
 from device_plugin.sharing.phrases import list_gpus
-from device_plugin.sharing.references import index_key, normalize_reference
+from device_plugin.sharing.references import index_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,7 +123,7 @@ def _claim_list(
     claimed: dict[str, Device] = {}
     for position, text in enumerate(entry.devices):
         path = f"{ENTRIES}[{number}].devices[{position}]"
-        device = references.get(normalize_reference(text))
+        device = references.get(text.lower())
         if device is None or device.id not in ids:
             report.warn(ProblemKind.UNMET, explain_missing_device(text, entry.name, device, members, report.withheld), path)
         elif device.id in claimed:

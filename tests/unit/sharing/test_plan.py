@@ -8,9 +8,12 @@ import pytest
 
 from device_plugin.hardware.model import ComputeMode, Inventory, Platform, UnreadableGpu
 from device_plugin.problems import Origin, ProblemKind, Severity
+from device_plugin.sharing.limits import fit_shares
 from device_plugin.sharing.message import KUBELET_LIMIT_BYTES, list_bytes, replicas_bytes
 from device_plugin.sharing.offer import PreferencePolicy
 from device_plugin.sharing.plan import plan
+from device_plugin.sharing.replicas import Share
+from device_plugin.sharing.report import Report
 
 GPU = "nvidia.com/gpu"
 ENTRIES = "sharing.timeSlicing.resources"
@@ -119,6 +122,16 @@ class TestLimit:
         offer = plan(make.gpus(1), config.model_copy(update={"sharing": sharing}))
         assert [problem.kind for problem in offer.errors()] == [ProblemKind.TOO_LARGE]
 
+    @pytest.mark.parametrize(("spare", "served"), [(0, 2), (-1, 1)])
+    def test_a_list_of_exactly_the_limit_is_taken(self, make, spare, served):
+        """Kubelet takes the limit itself and not one byte more."""
+        config = make.config()
+        devices = plan(make.gpus(2), config).resource(GPU).devices
+        shares = [Share(GPU, device) for device in devices]
+        report = Report(config)
+        assert len(fit_shares(GPU, shares, report, limit_bytes=list_bytes(devices) + spare)) == served
+        assert bool(report.problems) == (served < 2)
+
     def test_each_resource_has_its_own_limit(self, make, look):
         """Two lists that fit are two lists."""
         config = make.slicing(entry(40_000, [0], rename="a"), entry(40_000, [1], rename="b"))
@@ -204,6 +217,7 @@ class TestWsl:
             device.numa_node,
         ) == ("all", "all", "all", ("/dev/dxg",), None)
         assert make.uuid(0) == device.gpu_uuid
+        assert offer.resource(GPU).policy is PreferencePolicy.DISTRIBUTED  # there are no links to choose by
         assert not offer.problems
 
     @pytest.mark.parametrize("devices", ["all", 1, [0], ["2"], ["GPU-00000000-0000-0000-0000-000000000001"]])

@@ -61,6 +61,13 @@ def test_a_mig_device_is_named_in_three_ways(make, look, strategy, name, referen
     assert look.indexes(offer, "nvidia.com/part") == ["0:1"] * 3
 
 
+def test_a_driver_that_writes_uuids_in_capitals(make, look):
+    """Hexadecimal digits of either case are the same device; its ID stays as the driver gives it."""
+    uuid = "GPU-ABCDEF00-0000-0000-0000-000000000000"
+    offer = plan(make.node(make.gpu(0, uuid=uuid), make.gpu(1)), make.slicing(entry(2, [uuid.lower().replace("gpu", "GPU")])))
+    assert look.ids(offer, GPU) == [f"{uuid}::0", f"{uuid}::1", make.uuid(1)]
+
+
 class TestClaims:
     """Entries claim in file order."""
 
@@ -241,6 +248,13 @@ class TestSaid:
             "resources, rename and devices work here: this node offers nvidia.com/gpu: 3, nvidia.com/gpu.shared: 10. "
             "NVIDIA's plugin ignores them and would offer nvidia.com/gpu: 40"
         )
+
+    def test_names_of_ones_own_that_the_peer_ignores(self, make, look):
+        """`resources` alone makes a difference too."""
+        offer = plan(make.gpus(4), make.config({"resources": {"gpus": [{"pattern": "*", "name": "a100"}]}}))
+        problem = look.only(offer, ProblemKind.DIFFERENCE)
+        assert problem.origin.path == "resources.gpus"
+        assert "offers nvidia.com/a100: 4. NVIDIA's plugin ignores them and would offer nvidia.com/gpu: 4" in problem.message
 
     @pytest.mark.parametrize(
         "config",

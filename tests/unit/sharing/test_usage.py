@@ -66,7 +66,7 @@ def test_under_wsl_every_gpu_stands_behind_the_one_device(make):
 
 def test_a_node_that_is_refused_says_why_for_each_gpu(make):
     """On Tegra no GPU is offered, and each row has the reason."""
-    node = replace(make.gpus(2), platform=Platform.TEGRA)
+    node = replace(make.gpus(1), unreadable=(UnreadableGpu(1, "GPU is lost"),), platform=Platform.TEGRA)
     assert [(row.uses, row.withheld) for row in describe_gpus(node, plan(node, make.config()))] == [
         ((), ("its platform is not supported",))
     ] * 2
