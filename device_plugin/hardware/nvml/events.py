@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ class NvmlEvents:
         self._calls, self._gpu_uuids, self._is_open = calls, tuple(gpu_uuids), is_open
         self._set: pynvml._EventSet | None = None
         self._unwatched: dict[str, str] = {}
+        self._uuids: dict[int | None, str] = {}  # by the address in the handle
         self._register(self._gpu_uuids)
 
     @property
@@ -67,6 +69,7 @@ class NvmlEvents:
         for uuid in gpu_uuids:
             try:
                 handle = find_handle(self._calls, uuid)
+                self._uuids[_address(handle)] = uuid
                 supported = self._calls.ask(uuid, pynvml.nvmlDeviceGetSupportedEventTypes, handle)
                 if supported & _WANTED:
                     self._calls.ask(uuid, pynvml.nvmlDeviceRegisterEvents, handle, supported & _WANTED, self._set)
@@ -86,10 +89,18 @@ class NvmlEvents:
             )
 
     def _read_uuid(self, device: pynvml._Device) -> str | None:
+        """Whose event it is. Known by the handle: a GPU that fell off the bus (XID 79) does not tell its UUID any more."""
+        known = self._uuids.get(_address(device))
+        if known is not None:
+            return known
         try:
             return self._calls.ask_text(None, pynvml.nvmlDeviceGetUUID, device)
         except DriverError:
             return None
+
+
+def _address(handle: pynvml._Device) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value  # type: ignore[arg-type]  # the stub keeps handles opaque; they are pointers
 
 
 def _instance(number: int) -> int | None:
