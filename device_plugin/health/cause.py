@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from device_plugin.sharing.offer import Device
+from typing import Protocol
 
 
 class CauseKind(StrEnum):
@@ -36,6 +33,19 @@ class ClearedBy(StrEnum):
     RELEASE = "release"  # the holder is gone
 
 
+class Target(Protocol):
+    """What a cause can hit: a device, by its own ID and by the hardware behind it. Health knows devices no closer than this."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def hardware_id(self) -> str: ...
+
+    @property
+    def gpu_uuid(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Cause:
     """One reason.
@@ -54,7 +64,7 @@ class Cause:
     hardware_id: str | None = None
     device_id: str | None = None
 
-    def hits(self, device: Device) -> bool:
+    def hits(self, device: Target) -> bool:
         """Whether this cause keeps new work off that device."""
         return (
             self.gpu_uuid in (device.gpu_uuid, "*")

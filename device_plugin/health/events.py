@@ -120,9 +120,9 @@ def _may_be(named: int | None, own: int | None) -> bool:
 
 
 def _with_xid(edit: Edit, gpu: GpuEvidence, xid: int) -> GpuEvidence:
-    """The evidence with that XID counted. XIDs are forgotten once they have no cause and are too old to be overridden."""
+    """The evidence with that XID seen now. XIDs are forgotten once they have no cause and are too old to be overridden."""
     alive = {cause.key for cause in edit.causes(lambda cause: cause.kind is CauseKind.XID and cause.gpu_uuid == gpu.uuid)}
-    seen = {known.xid: known for known in gpu.xids if str(known.xid) in alive or edit.now - known.last_at <= OVERRIDE_SECONDS}
-    count = seen[xid].count + 1 if xid in seen else 1
-    seen[xid] = SeenXid(xid, edit.now, count)
-    return replace(gpu, xids=tuple(seen[number] for number in sorted(seen)))
+    others = (
+        seen for seen in gpu.xids if seen.xid != xid and (str(seen.xid) in alive or edit.now - seen.last_at <= OVERRIDE_SECONDS)
+    )
+    return replace(gpu, xids=tuple(sorted((*others, SeenXid(xid, edit.now)), key=lambda seen: seen.xid)))

@@ -39,11 +39,10 @@ def recovery_rules_from(health: Health) -> RecoveryRules:
 
 @dataclass(frozen=True, slots=True)
 class SeenXid:
-    """An XID that made a cause: when it came last, and how often since the cause began."""
+    """An XID that made a cause, and when it came last."""
 
     xid: int
     last_at: float
-    count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,7 @@ class Kubelet(RuleBasedStateMachine):
         (_, device_id), left_at = min(self.left_at.items(), key=lambda item: (item[1], item[0]))
         self.wait(max(left_at + GRACE - 1.0 - self.now, 0.0))
         self.answered[device_id] = self.now
+        self.reconcile()
         self.wait(1.0)
 
     @rule(hit=st.sets(st.sampled_from(GPUS)))
