@@ -28,7 +28,7 @@ LABEL org.opencontainers.image.title="gpu-device-plugin" \
 # Nothing is ever installed into a running container. The base brings the standard library without byte code.
 RUN pip uninstall --yes pip setuptools wheel \
     && stdlib="$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
-    && rm -rf "$stdlib/ensurepip" "$stdlib/idlelib" "$stdlib/lib2to3" \
+    && rm -rf "$stdlib/ensurepip" "$stdlib/idlelib" "$stdlib/lib2to3" "$stdlib/test" \
     && python -m compileall -q --invalidation-mode unchecked-hash "$stdlib"
 
 COPY --from=builder /opt/gpu-device-plugin /opt/gpu-device-plugin
@@ -42,6 +42,10 @@ ENV PATH=/opt/gpu-device-plugin/bin:$PATH \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     NVIDIA_DISABLE_REQUIRE=true
+
+# What `--version` says: docker build --build-arg COMMIT="$(git rev-parse HEAD)"
+ARG COMMIT=unknown
+ENV GPU_DEVICE_PLUGIN_COMMIT=$COMMIT
 
 # No USER: kubelet's socket directory belongs to root; the manifest takes away all else that root may do.
 # argv[0] of the process is the interpreter, so the sidecar of NVIDIA's plugin, which looks for `nvidia-device-plugin` there to

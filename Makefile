@@ -32,6 +32,10 @@ protos: .venv-dev/installed
 		--python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. \
 		$$(find api -name '*.proto' | LC_ALL=C sort)
 
+# What is made from the config model: the JSON Schema in api/ and the reference table of docs/configuration.md.
+schema: .venv/installed
+	$(RUN) -m device_plugin.config.schema
+
 # The run-time set alone: what the image holds.
 .venv/installed: requirements/runtime.lock
 	$(PYTHON) -m venv .venv

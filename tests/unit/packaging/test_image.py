@@ -98,6 +98,12 @@ def test_the_entry_point_is_the_console_script(root, stages):
     assert environment(stages[1])["PATH"].startswith("/opt/gpu-device-plugin/bin:")
 
 
+def test_the_image_says_which_commit_it_was_built_from(stages):
+    """`--version` prints this variable."""
+    assert environment(stages[1])["GPU_DEVICE_PLUGIN_COMMIT"] == "$COMMIT"
+    assert arguments(stages[1], "ARG") == ["COMMIT=unknown"]
+
+
 def test_what_is_copied_exists_and_is_let_through(root, stages):
     """.dockerignore lets nothing through but what is named."""
     ignore = (root / ".dockerignore").read_text().splitlines()
