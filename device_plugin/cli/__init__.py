@@ -1,1 +1,35 @@
-"""The commands. The only place that reads argv and the environment."""
+"""The commands. The only place that reads argv and the environment, and the only one that decides an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Before grpc is imported anywhere: its fork handlers can hang helper programs (grpc/grpc#13873), and its own log lines go to
+# standard error past ours.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` (default: the process's own) names and return its exit status."""
+    from device_plugin.cli.arguments import parse_arguments  # noqa: PLC0415 - after the variables above are set
+
+    arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    # Each command imports what it needs: `validate` wants no gRPC, `run` no simulated kubelet.
+    command = import_module(f"device_plugin.cli.{arguments.command}")
+    try:
+        status: int = getattr(command, arguments.command)(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output has gone. Keep the interpreter from trying to print the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return status

@@ -9,12 +9,16 @@ from device_plugin.hardware.model import Inventory, UnreadableGpu
 from device_plugin.hardware.sysfs import complete
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from device_plugin.hardware.driver import Driver, DriverFacts
     from device_plugin.hardware.model import Gpu, Platform
     from device_plugin.hardware.sysfs import Host
 
 
-def read_inventory(driver: Driver, facts: DriverFacts, host: Host, platform: Platform, *, simulated: bool) -> Inventory:
+def read_inventory(
+    driver: Driver, facts: DriverFacts, host: Host, platform: Callable[[Sequence[str]], Platform], *, simulated: bool
+) -> Inventory:
     """Everything the opened driver and the host's files tell. Never raises `DriverError` for a single GPU."""
     gpus: list[Gpu] = []
     unreadable: list[UnreadableGpu] = []
@@ -31,7 +35,7 @@ def read_inventory(driver: Driver, facts: DriverFacts, host: Host, platform: Pla
         links=driver.read_links(gpus),
         driver_version=facts.driver_version,
         cuda_version=facts.cuda_version,
-        platform=platform,
+        platform=platform([gpu.name for gpu in gpus]),
         simulated=simulated,
     )
     return complete(inventory, host)

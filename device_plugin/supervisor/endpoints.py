@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from device_plugin.errors import PluginError
@@ -46,7 +47,7 @@ class Endpoints:
         presence: Presence | None,
         tasks: Tasks,
         *,
-        answered: Callable[[Sequence[str]], None],
+        answered: Callable[[str, Sequence[str]], None],
         logger: Logger,
     ) -> None:
         self._directory, self._presence, self._tasks = directory, presence, tasks
@@ -94,7 +95,7 @@ class Endpoints:
         await asyncio.gather(*(self._close(endpoint) for endpoint in endpoints))
 
     async def _open(self, name: str, snapshot: Snapshot) -> Endpoint:
-        server = ResourceServer(name, self._directory, answered=self._answered, logger=self._logger)
+        server = ResourceServer(name, self._directory, answered=partial(self._answered, name), logger=self._logger)
         await server.start(snapshot)
         endpoint = Endpoint(server, snapshot)
         self._logger.info("resource.served", resource=name, devices=len(snapshot.resource.devices), endpoint=server.endpoint)

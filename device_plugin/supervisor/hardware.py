@@ -57,7 +57,7 @@ class DriverThreads:
         self,
         make_driver: Callable[[], Driver],
         host: Host,
-        platform: Callable[[], Platform],
+        platform: Callable[[Sequence[str]], Platform],
         *,
         call_timeout_seconds: Callable[[], float],
         on_events: Callable[[Sequence[Event]], None],
@@ -83,7 +83,7 @@ class DriverThreads:
             facts = self._facts
 
             def read(driver: Driver) -> Inventory:
-                return read_inventory(driver, facts, self._host, self._platform(), simulated=self._simulated)
+                return read_inventory(driver, facts, self._host, self._platform, simulated=self._simulated)
 
             return await self._run(read)
 

@@ -14,8 +14,9 @@ DEFAULT_CDI_DIRECTORY = Path("/var/run/cdi")
 class Settings:
     """Paths and intervals of the process.
 
-    `socket_directory` is where our own sockets stand, `host_root` holds /sys, /proc and /dev (`/` outside a simulation). `kubelet_socket` is None when kubelet is not to be told of them.
-    Intervals are seconds. With `notifications` off nothing but polls is used.
+    `socket_directory` is where our own sockets stand, `host_root` holds /sys, /proc and /dev (`/` outside a simulation).
+    `kubelet_socket` is None when kubelet is not to be told of them. Intervals are seconds. With `notifications` off nothing but
+    polls is used.
     """
 
     socket_directory: Path = DEFAULT_KUBELET_SOCKET.parent

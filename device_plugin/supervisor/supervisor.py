@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 HINT_SETTLES_SECONDS = 0.1  # one swap of a ConfigMap makes some eight notifications
 HOLDERS_POLL_SECONDS = 2.0  # while something waits for a pod to let go
 HOLDERS_IDLE_SECONDS = 30.0
+HOLDERS_WAIT_SECONDS = 0.5
 READY_POLL_SECONDS = 0.2
 CLOSE_SECONDS = 4.0
 
@@ -78,7 +79,7 @@ class Supervisor:
         self._tasks = Tasks(logger)
         self._files: WorkThread[None] = WorkThread("files", None)
         self._stopping = asyncio.Event()
-        self._reconcile_now, self._read_config_now, self._ask_holders_now = Wakeup(), Wakeup(), Wakeup()
+        self._reconcile_now, self._read_config_now, self._release_awaited = Wakeup(), Wakeup(), Wakeup()
         self._forced = False
         self._notifiers: list[Notifier] = []
         self._watched: Watched | None = None
@@ -88,7 +89,7 @@ class Supervisor:
         self._state_file = StateFile(settings.socket_directory)
         self._presence = Presence(settings.kubelet_socket, logger=logger) if settings.kubelet_socket else None
         self._pod_resources = PodResources(settings.pod_resources_socket)
-        self._holders = Holders(self._pod_resources, logger)
+        self._holders = Holders(self._pod_resources, self._clock, logger)
         self._health = HealthKeeper(
             HealthState(), self._clock, changed=self._reconcile_now.set, probe_wanted=self._want_probe, logger=logger
         )
@@ -222,7 +223,7 @@ class Supervisor:
             if self._config.look(self._forbids, force=forced):
                 self._health.use(self._current_config().health)
                 self._stop_if_only_a_start_helps()
-                self._ask_holders_now.set()
+                await self._ask_holders()
                 if self._watched is not None:
                     self._watched.discoverer.look_soon(fresh=False)
                 self._reconcile_now.set()
@@ -268,11 +269,16 @@ class Supervisor:
             if inventory is not None:
                 await self._reconciler.reconcile(self._loaded(), inventory)
                 self._save()
+                if self._reconciler.awaits_release:
+                    self._release_awaited.set()
             await self._reconcile_now.wait(self._reconciler.next_change_in(self._current_config().reconcile.leaving_grace))
 
     async def _follow_holders(self) -> None:
         while True:
-            await self._ask_holders_now.wait(HOLDERS_POLL_SECONDS if self._reconciler.awaits_release else HOLDERS_IDLE_SECONDS)
+            await self._release_awaited.wait(HOLDERS_IDLE_SECONDS)
+            if self._reconciler.awaits_release:
+                await asyncio.sleep(HOLDERS_POLL_SECONDS)
+                self._release_awaited.set()
             if await self._holders.refresh():
                 self._reconcile_now.set()
 
@@ -286,7 +292,14 @@ class Supervisor:
                 was_ready = is_ready
             await asyncio.sleep(READY_POLL_SECONDS)
 
-    def _note_answered(self, ids: Sequence[str]) -> None:
+    async def _ask_holders(self) -> None:
+        """Before a new arrangement: who holds what by the old one. An answer that does not come soon is not waited for."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HOLDERS_WAIT_SECONDS):
+                await self._holders.refresh()
+
+    def _note_answered(self, resource: str, ids: Sequence[str]) -> None:
+        self._holders.note_given(resource, ids)
         self._reconciler.note_answered(ids)
 
     # ---- hints and the state file ----
