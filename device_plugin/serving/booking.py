@@ -37,18 +37,14 @@ class Holding:
     possible: tuple[str, ...]
 
     def excludes(self, device: Device) -> bool:
-        """Whether that device must not be given away beside this holding.
+        """Whether that device, of the same GPU, must not be given away beside this holding.
 
         Replicas of one GPU may stand beside replicas of the same GPU, MIG devices beside other MIG devices. All else that meets on
         a GPU excludes each other, a GPU as a whole and its MIG devices even where both are shared.
         """
-        if ALL_GPUS not in (self.hardware_id, device.hardware_id):
-            if self.gpu_uuid != device.gpu_uuid:
-                return False
-            is_whole = self.hardware_id == self.gpu_uuid, device.hardware_id == device.gpu_uuid
-            if self.hardware_id != device.hardware_id:
-                return any(is_whole)
-        return not (self.is_shared and device.is_shared)
+        if self.hardware_id == device.hardware_id or ALL_GPUS in (self.hardware_id, device.hardware_id):
+            return not (self.is_shared and device.is_shared)
+        return self.hardware_id == self.gpu_uuid or device.hardware_id == device.gpu_uuid
 
 
 class Bookings:
