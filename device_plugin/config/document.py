@@ -204,7 +204,7 @@ class _Reader:
     def value(self, node: _Node, path: Path) -> Any:
         self._count(node, len(path))
         self.values[path] = node.place
-        if node.tag is not None and node.tag != "!":
+        if node.tag is not None:
             self._refuse(
                 path, node.place, f"the tag {node.tag} has no meaning in this format; quote text, write other values as they are"
             )
@@ -228,7 +228,7 @@ class _Reader:
     def _mapping(self, node: _Node, path: Path) -> dict[str, Any]:
         data: dict[str, Any] = {}
         for key, value in self._merged(node, path):
-            if key.items is not None or key.pairs is not None or (key.plain and key.text in _NULL) or key.tag not in (None, "!"):
+            if key.items is not None or key.pairs is not None or (key.plain and key.text in _NULL) or key.tag is not None:
                 self._refuse((*path, key.text), key.place, "expected a name as the key")
                 continue
             inner = (*path, key.text)

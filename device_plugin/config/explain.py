@@ -30,6 +30,8 @@ class Explanation:
 def explain(error: ValidationError) -> Iterator[Explanation]:
     """Every single thing that a validation found wrong."""
     for detail in error.errors(include_url=False):
+        if detail["type"] == "too_short" and detail["input"]:
+            continue  # pydantic counts the valid items only; the wrong ones are reported themselves
         cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, InvalidItems):
             yield from (Explanation((*detail["loc"], index), message) for index, message in cause.items.items())
@@ -47,7 +49,6 @@ _EXPECTED = {
     "model_type": "keys and values",
     "dict_type": "keys and values",
     "greater_than_equal": "at least {ge}",
-    "greater_than": "more than {gt}",
     "too_short": "at least one entry",
     "string_too_short": "at least one character",
 }
@@ -101,6 +102,8 @@ def _plain(name: str) -> str:
 
 
 def _did_you_mean(found: Any, choices: Iterable[str]) -> str:
+    if isinstance(found, str) and "," in found:
+        return "; several are written as a list"
     by_plain = {_plain(choice): choice for choice in choices}
     near = difflib.get_close_matches(_plain(str(found)), by_plain, n=1)
     return f"; did you mean {shown(by_plain[near[0]])}?" if near else ""

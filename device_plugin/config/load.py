@@ -194,7 +194,7 @@ def _validate(statement: _Statement) -> None:
 
 def _contradictions_beside(statement: _Statement) -> list[Problem]:
     """Contradictions in what remains of a file without what is wrong with it, so that one look at it tells everything."""
-    remains = _without(statement, {_outermost_entry(path) for path in statement.spoiled})
+    remains = _without(statement, {_dropped_with(path) for path in statement.spoiled})
     try:
         config = _validated(remains.data)
     except ValidationError:
@@ -202,10 +202,11 @@ def _contradictions_beside(statement: _Statement) -> list[Problem]:
     return find_contradictions(config.with_origins(remains.origins()))
 
 
-def _outermost_entry(path: Path) -> Path:
-    """The whole entry of a list that a path leads into: an entry of which a part is wrong says nothing."""
+def _dropped_with(path: Path) -> Path:
+    """What says nothing any more if that path is wrong: the whole entry of a list of blocks, the whole of another list."""
     index = next((position for position, part in enumerate(path) if isinstance(part, int)), len(path))
-    return path[: index + 1]
+    blocks = {item.keys for item in fields() if item.is_list and item.model is not None}
+    return path[: index + 1] if path[:index] in blocks else path[:index]
 
 
 def _without(statement: _Statement, dropped: set[Path]) -> _Statement:

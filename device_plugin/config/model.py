@@ -27,6 +27,7 @@ from device_plugin.config.values import (
     LabelInterval,
     MigStrategy,
     OptionalPath,
+    PositiveDuration,
     ResourceName,
     Version,
     XidAction,
@@ -61,10 +62,8 @@ def _refuse_mps(value: object) -> None:
 
 
 def _check_channel_ids(value: object) -> tuple[int, ...]:
-    if value == [0]:
-        return (0,)
-    if value in ([], ()):
-        return ()
+    if isinstance(value, (list, tuple)) and (not value or (len(value) == 1 and type(value[0]) is int and value[0] == 0)):
+        return tuple(value)
     found = f"[{', '.join(shown(item) for item in value)}]" if isinstance(value, list) else shown(value)
     raise ValueError(f"expected [] or [0], not {found}")
 
@@ -239,8 +238,8 @@ class DeviceSelection(Model):
 class Health(Model):
     """When a GPU must not get new work, and what clears it. See docs/health.md."""
 
-    probe_interval: Duration = Field(default=30.0, gt=0, description="Time between two probes of a GPU.")
-    recover_after: Duration = Field(default=300.0, ge=0, description="How long evidence of recovery must stay clean.")
+    probe_interval: PositiveDuration = Field(default=30.0, description="Time between two probes of a GPU.")
+    recover_after: Duration = Field(default=300.0, description="How long evidence of recovery must stay clean.")
     recover_without_evidence: bool = Field(
         default=False, description="Where the driver has no recovery action: take clean probes alone as evidence."
     )
@@ -271,13 +270,11 @@ class Health(Model):
 class Reconcile(Model):
     """How fast the plugin follows the node."""
 
-    leaving_grace: Duration = Field(
-        default=60.0, ge=0, description="How long a device that left the Offer stays listed, Unhealthy."
-    )
-    rediscovery_interval: Duration = Field(default=60.0, gt=0, description="Time between two looks at the node's hardware.")
-    driver_call_timeout: Duration = Field(default=10.0, gt=0, description="After this time a driver call counts as hanging.")
+    leaving_grace: Duration = Field(default=60.0, description="How long a device that left the Offer stays listed, Unhealthy.")
+    rediscovery_interval: PositiveDuration = Field(default=60.0, description="Time between two looks at the node's hardware.")
+    driver_call_timeout: PositiveDuration = Field(default=10.0, description="After this time a driver call counts as hanging.")
     exit_after_driver_loss: Duration = Field(
-        default=600.0, ge=0, description="How long the driver may be away before the process exits to start afresh; 0: never."
+        default=600.0, description="How long the driver may be away before the process exits to start afresh; 0: never."
     )
 
 

@@ -149,20 +149,21 @@ def _read_file(path: str) -> SourceText:
 def _content(path: str) -> bytes:
     """The bytes of a file, or none of /dev/null, which the peer's config manager links to. Never blocks on a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "it is a directory", path)
+            raise OSError(errno.EISDIR, "it is a directory", path)
         is_null = stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(1, 3)
         if not stat.S_ISREG(status.st_mode) and not is_null:
             raise OSError(errno.EINVAL, "it is no regular file", path)
-        parts, size = [], 0
-        while part := file.read(MAX_BYTES + 1 - size):
-            parts.append(part)
-            size += len(part)
-            if size > MAX_BYTES:
+        content = b""
+        while part := os.read(descriptor, MAX_BYTES + 1):
+            content += part
+            if len(content) > MAX_BYTES:
                 raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES} bytes, the most a ConfigMap can hold", path)
-        return b"".join(parts)
+        return content
+    finally:
+        os.close(descriptor)
 
 
 def _unreadable(path: str, error: OSError) -> ConfigError:

@@ -152,6 +152,14 @@ def parse_duration(value: object) -> float:
     return 0.0 if value == "0" else _parse_nanoseconds(value) / 1e9
 
 
+def parse_positive_duration(value: object) -> float:
+    """Seconds, and more than none. Raises ValueError."""
+    seconds = parse_duration(value)
+    if seconds == 0:
+        raise ValueError(f"expected a duration longer than 0s, not {shown(value)}")
+    return seconds
+
+
 def format_duration(seconds: float) -> str:
     """The shortest text that reads back as that duration: `90s` is `1m30s`, half a second `500ms`."""
     return _format_nanoseconds(round(seconds * 1e9))
@@ -310,6 +318,12 @@ _DEVICE_SCHEMA = {
 ResourceName = Annotated[str, BeforeValidator(parse_resource_name), WithJsonSchema(_NAME_SCHEMA)]
 Duration = Annotated[
     float, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str), WithJsonSchema(_DURATION_SCHEMA)
+]
+PositiveDuration = Annotated[
+    float,
+    BeforeValidator(parse_positive_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema(_DURATION_SCHEMA),
 ]
 LabelInterval = Annotated[
     int,

@@ -1,0 +1,114 @@
+"""Schema, reference and examples: made from the model, current, and true of each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from device_plugin.config import schema
+from device_plugin.config.load import load
+from device_plugin.config.options import fields, options
+from device_plugin.problems import Severity
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "config").glob("*.yaml"))
+VALIDATOR = jsonschema.Draft202012Validator(json.loads(schema.config_schema()))
+
+
+def test_the_schema_in_the_tree_is_current():
+    assert (ROOT / schema.SCHEMA_FILE).read_text(encoding="utf-8") == schema.config_schema(), "run `make schema`"
+
+
+def test_the_reference_in_the_docs_is_current():
+    page = (ROOT / schema.REFERENCE_FILE).read_text(encoding="utf-8")
+    assert page == schema.with_reference(page), "run `make schema`"
+
+
+def test_both_are_written_into_a_checkout(tmp_path):
+    for file in (schema.SCHEMA_FILE, schema.REFERENCE_FILE):
+        (tmp_path / file).parent.mkdir()
+    page = "# Title\n\n<!-- reference: begin, made by `make schema` -->\nold\n<!-- reference: end -->\n\nAfter.\n"
+    (tmp_path / schema.REFERENCE_FILE).write_text(page)
+    schema.write(tmp_path)
+    written = (tmp_path / schema.REFERENCE_FILE).read_text()
+    assert (tmp_path / schema.SCHEMA_FILE).read_text() == schema.config_schema()
+    assert schema.reference_table() in written
+    assert written.startswith("# Title\n")
+    assert written.endswith("\n\nAfter.\n")
+    assert "\nold\n" not in written
+
+
+def test_the_schema_is_one():
+    VALIDATOR.check_schema(VALIDATOR.schema)
+
+
+def test_the_reference_has_every_setting_with_its_names():
+    table = schema.reference_table()
+    for option in options():
+        row = next(row for row in table.splitlines() if row.startswith(f"| `{option.path}` "))
+        assert all(f"`--{flag}`" in row for flag in option.flags)
+        assert all(f"`{variable}`" in row for variable in option.variables)
+
+
+def test_the_reference_states_defaults_as_a_file_would():
+    rows = {row.split("`")[1]: row.split("|")[2].strip() for row in schema.reference_table().splitlines()[2:]}
+    assert rows["health.recoverAfter"] == "`5m`"
+    assert rows["flags.plugin.deviceListStrategy"] == '`["envvar"]`'
+    assert rows["sharing.timeSlicing.resources[].name"] == "required"
+    assert rows["flags.nvidiaDevRoot"] == ""
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_loads_and_fits_the_schema(path):
+    text = path.read_text(encoding="utf-8")
+    loaded = load(text, file=path.name)
+    assert {problem.severity for problem in loaded.problems} <= {Severity.INFO}
+    VALIDATOR.validate(yaml.safe_load(text))
+
+
+def test_the_examples_show_every_block_of_the_format():
+    shown = {key for path in EXAMPLES for key in yaml.safe_load(path.read_text(encoding="utf-8"))}
+    assert shown >= {field.keys[0] for field in fields()} - {"reconcile"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "flag: {}",
+        "version: v2",
+        "flags: {migStrategy: bogus}",
+        "flags: {failOnInitError: 1}",
+        "flags: {nvidiaDriverRoot: relative}",
+        "sharing: {timeSlicing: {}}",
+        "sharing: {timeSlicing: {resources: [{name: gpu}]}}",
+        "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 0}]}}",
+        "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [x]}]}}",
+        "sharing: {mps: {}}",
+        "imex: {channelIDs: [2]}",
+        "health: {probeInterval: 30}",
+        "health: {classes: {RESET: ignore}}",
+    ],
+)
+def test_the_schema_refuses_too(text):
+    assert not VALIDATOR.is_valid(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "flags: {plugin: {deviceListStrategy: envvar}}",
+        "flags: {gfd: {sleepInterval: infinite}}",
+        "sharing: {mps: null}",
+        'sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [0, "0:1"]}]}}',
+        "imex: {channelIDs: [0]}",
+        'health: {enableXids: all, disableXids: [48], probeInterval: 1m30s, recoverAfter: "0"}',
+    ],
+)
+def test_the_schema_takes_what_the_loader_takes(text):
+    load(text)
+    VALIDATOR.validate(yaml.safe_load(text))
