@@ -42,19 +42,19 @@ def check_load(text, **given_):
     assert problems == tuple(sorted(problems, key=lambda p: (p.origin.source != "f", p.origin.line, p.origin.column)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.text(alphabet=st.characters(exclude_categories=[])))
 def test_any_text(text):
     check_load(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.text(alphabet="ab:- \n\t[]{}&*!|>'\"#%@<~,?0.", max_size=40))
 def test_any_yaml_soup(text):
     check_load(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["flags", "resources", "sharing", "imex", "devices", "health", "reconcile", "version"]), DATA)
 )
@@ -62,7 +62,7 @@ def test_any_data_in_the_shape_of_yaml(data):
     check_load(yaml.safe_dump(data, allow_unicode=True))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(st.sampled_from([name for option in options() for name in option.variables]), st.text(max_size=8)),
     st.dictionaries(
@@ -114,7 +114,7 @@ def valid_configs(draw):
     return data
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(valid_configs())
 def test_a_valid_config_loads_and_reads_back_from_its_own_dump(data):
     once = load(yaml.safe_dump(data), file="f").config

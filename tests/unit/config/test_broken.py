@@ -103,6 +103,11 @@ VALUES = [
     ),
     (SLICING % "{name: gpu, replicas: ▸0}", "expected at least 1, not 0"),
     (SLICING % '{name: gpu, replicas: ▸"2"}', "expected a whole number, not '2'"),
+    (SLICING % "{name: gpu, replicas: ▸2.0}", "expected a whole number, not 2.0"),
+    (
+        "flags: {gfd: {sleepInterval: ▸[]}}",
+        'expected a duration such as 60s, a number of nanoseconds, or "infinite", not an empty list',
+    ),
     (SLICING % "{name: gpu, replicas: ▸2.5}", "expected a whole number, not 2.5"),
     (SLICING % "{name: gpu, replicas: ▸two}", "expected a whole number, not 'two'"),
     (SLICING % "{name: ▸5, replicas: 2}", "expected a resource name such as nvidia.com/gpu, not 5"),

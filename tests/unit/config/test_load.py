@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+from pathlib import Path
+from typing import Literal
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
+from device_plugin import health
+from device_plugin.config.explain import Explanation, explain
 from device_plugin.config.load import load, text_hash
-from device_plugin.config.model import Config
+from device_plugin.config.model import Config, Health
 from device_plugin.config.values import FOREVER, AllocationPolicy, DeviceListStrategy, MigStrategy, XidAction
 from device_plugin.config.xids import XidClass, XidPolicy, XidSet
 from device_plugin.errors import ConfigError
@@ -299,3 +305,23 @@ devices: {include: [0, "*A100*"]}
 """
     once = config(text)
     assert values_of(config(once.model_dump_json(by_alias=True, exclude_none=True))) == values_of(once)
+
+
+def test_the_classes_are_those_of_the_catalogue_and_one_for_the_rest():
+    catalogue = Path(health.__file__).with_name("xids.csv").read_text().splitlines()
+    classes = {row["immediate_action"] for row in csv.DictReader(line for line in catalogue if not line.startswith("#"))}
+    assert set(XidClass) == classes | {"UNKNOWN"}
+
+
+def test_a_config_made_in_code_takes_the_same_values():
+    made = Health(disable_xids=XidSet(xids=(48,)), probe_interval="1m")
+    assert (made.disable_xids, made.probe_interval) == (XidSet(xids=(48,)), 60)
+
+
+def test_a_complaint_of_pydantic_without_words_of_ours_is_passed_on():
+    class Model(BaseModel):
+        field: Literal["a"]
+
+    with pytest.raises(ValidationError) as caught:
+        Model(field="b")
+    assert list(explain(caught.value)) == [Explanation(("field",), "Input should be 'a'")]
