@@ -100,15 +100,17 @@ class LiveMachine:
         """Delay the call, hold it while it is to hang, and give the code it is to fail with, if any. Called holding `changed`."""
         if self.delay_seconds and base_name(function) != EVENT_WAIT:
             self.changed.wait_for(lambda: self._is_closed, timeout=self.delay_seconds)
-        self.changed.wait_for(
-            lambda: self._is_closed or not any(rule.code is None and rule.matches(function, subjects) for rule in self._rules)
-        )
+        self.changed.wait_for(lambda: self._is_closed or not self.hangs(function, subjects))
         for rule in self._rules:
             if rule.code is not None and rule.matches(function, subjects):
                 if rule.times is not None:
                     rule.times -= 1
                 return rule.code
         return None
+
+    def hangs(self, function: str, subjects: frozenset[str]) -> bool:
+        """Whether such a call is to hang now."""
+        return any(rule.code is None and rule.matches(function, subjects) for rule in self._rules)
 
     @property
     def is_closed(self) -> bool:

@@ -33,13 +33,18 @@ class PlacedYaml:
             raise ConfigError(duplicates)
 
     def origin(self, path: tuple[str | int, ...]) -> Origin:
-        """The place of the value at that path, or of the nearest thing around it that stands in the text."""
-        node = self._root
-        for step in path:
+        """The place of the value at that path, or of the nearest thing around it that stands in the text.
+
+        Steps that are not in the text are passed over: a validator's path also names the alternatives that it has tried.
+        """
+        node, standing = self._root, []
+        for number, step in enumerate(path, 1):
             found = _child(node, step)
-            if found is None:
-                break
-            node = found
+            if found is not None:
+                node = found
+            if found is not None or number == len(path):
+                standing.append(step)
+        path = tuple(standing)
         text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
         if node is None:
             return Origin(self._source, path=text)

@@ -46,6 +46,19 @@ def _functions(value: Any) -> Any:
     return tuple(base_name(name) for name in value)
 
 
+def _version(value: Any) -> Any:
+    if value is not None and (not isinstance(value, str) or not re.fullmatch(r"\d+(\.\d+)+", value)):
+        raise ValueError('expected a version such as "580.95.05", in quotes if it has one dot')
+    return value
+
+
+def _numa(value: Any) -> Any:
+    """A number; text stands for a broken file in sysfs."""
+    if isinstance(value, bool) or not isinstance(value, int | str | None):
+        raise ValueError("expected a NUMA node's number, or null where the kernel knows none")
+    return value
+
+
 def _mig_profile(value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError("expected a MIG profile such as 1g.5gb")
@@ -104,7 +117,7 @@ class GpuEntry(_Part):
     memory_mib: int | None = Field(default=None, ge=1)
     compute_capability: Annotated[tuple[int, int] | None, BeforeValidator(_capability)] = None
     compute_mode: Literal["default", "exclusive-thread", "prohibited", "exclusive-process"] | None = "default"
-    numa: int | str | None = None
+    numa: Annotated[Any, BeforeValidator(_numa)] = None
     mig_capable: bool = False
     mig_enabled: bool = False
     mig: Annotated[tuple[MigEntry, ...], _AS_TUPLE] = ()
@@ -140,8 +153,8 @@ class NodeProfile(_Part):
 
     name: str = Field(min_length=1)
     description: str = ""
-    driver_version: str | None = Field(default=None, pattern=r"^\d+(\.\d+)+$")
-    cuda_version: str = Field(default="12.4", pattern=r"^\d+\.\d$")
+    driver_version: Annotated[str | None, BeforeValidator(_version)] = None
+    cuda_version: Annotated[str, BeforeValidator(_version)] = "12.4"
     gpu_defaults: dict[str, Any] = Field(default_factory=dict)
     gpus: Annotated[tuple[GpuEntry, ...], _AS_TUPLE] = ()
     links: Links = Links()
@@ -200,11 +213,11 @@ def parse_profile(text: str, source: str) -> NodeProfile:
         return NodeProfile.model_validate(document.data if document.data is not None else {})
     except ValidationError as error:
         problems = []
-        for found in error.errors(include_url=False):
-            origin = document.origin(found["loc"])
-            where = f"{origin.path}: " if origin.path else ""
-            message = found["msg"].removeprefix("Value error, ")
-            problems.append(Problem(Severity.ERROR, ProblemKind.CONFIG, f"{where}{message}", origin))
+        for each in error.errors(include_url=False):
+            origin = document.origin(each["loc"])
+            message = each["msg"].removeprefix("Value error, ")
+            text = f"{origin.path}: {message}" if origin.path else message
+            problems.append(Problem(Severity.ERROR, ProblemKind.CONFIG, text, origin))
         raise ConfigError(sorted(problems, key=lambda problem: problem.origin)) from error
 
 
@@ -221,7 +234,7 @@ def machine_from_profile(profile: NodeProfile) -> Machine:
         for column, cell in enumerate(cells):
             if row != column and cell.isdigit() and int(cell):
                 nvlinks[uuids[row], uuids[column]] = int(cell)
-    major, minor = profile.cuda_version.split(".")
+    major, minor = profile.cuda_version.split(".")[:2]
     return Machine(
         name=profile.name,
         driver_version=profile.driver_version,

@@ -10,7 +10,16 @@ from pydantic.alias_generators import to_camel
 if TYPE_CHECKING:
     from device_plugin.simulation.node import SimulatedNode
 
-GpuName = Annotated[int | str, Field(description="The GPU's index or UUID.")]
+
+def _number_or_text(value: object) -> object:
+    """Said once, where pydantic would tell of each alternative that it tried."""
+    if isinstance(value, bool) or not isinstance(value, int | str | None):
+        raise ValueError("expected a number or a name")
+    return value
+
+
+NumberOrName = Annotated[int | str, BeforeValidator(_number_or_text)]
+GpuName = NumberOrName  # a GPU's index or UUID
 Profiles = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 
 
@@ -68,7 +77,7 @@ class Change(_Step):
 class Answer(_Step):
     do: Literal["answer"]
     call: str
-    code: int | str
+    code: NumberOrName
     gpu: GpuName | None = None
     times: int | None = Field(default=None, ge=1)
 

@@ -1,0 +1,148 @@
+"""Node profiles: the shipped ones, and mistakes in one's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from device_plugin.errors import ConfigError
+from device_plugin.hardware.model import Inventory
+from device_plugin.hardware.nvml import NvmlDriver
+from device_plugin.hardware.sysfs import complete
+from device_plugin.simulation.node import SimulatedNode
+from device_plugin.simulation.profile import load_profile, machine_from_profile, parse_profile, profile_path, shipped_profiles
+
+# name -> GPUs, MIG devices, NUMA nodes, NVLinks from GPU 0 to 3, on NVSwitches
+SHIPPED = {
+    "a100-mig-mixed": (8, 15, {0, 1}, 0, True),
+    "dgx-a100": (8, 0, {0, 1}, 0, True),
+    "dgx-h100": (8, 0, {0, 1}, 0, True),
+    "dgx1-v100": (8, 0, {0, 1}, 2, False),
+    "gb10": (1, 0, {None}, 0, False),
+    "h100-mig-single": (8, 56, {0, 1}, 0, True),
+    "hgx-b200": (8, 0, {0, 1}, 0, True),
+    "l4x4": (4, 0, {0, 1}, 0, False),
+    "rtx-mixed": (4, 0, {0}, 0, False),
+    "t4": (4, 0, {0}, 0, False),
+    "v100x16": (16, 0, {0, 1}, 0, True),
+}
+
+
+def test_the_shipped_profiles_are_these():
+    """Each shipped profile has its row below."""
+    assert shipped_profiles() == tuple(sorted(SHIPPED))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_profile_is_discovered_without_a_fault(name, tmp_path):
+    """The plugin's own discovery finds on each shipped node what its profile promises."""
+    gpus, mig_devices, numa_nodes, nvlinks, on_switches = SHIPPED[name]
+    with SimulatedNode(name, root=tmp_path) as node:
+        driver = NvmlDriver()
+        count = driver.open().gpu_count
+        read = [driver.read_gpu(index) for index in range(count)]
+        inventory = complete(Inventory(gpus=tuple(read), links=driver.read_links(read)), node.host)
+        driver.close()
+        assert node.name == name
+        assert node.host.driver_version() == node.live.machine.driver_version
+        assert len(node.host.nvidia_gpus()) == gpus
+    assert len(inventory.gpus) == gpus
+    assert sum(len(gpu.mig_devices) for gpu in inventory.gpus) == mig_devices
+    assert {gpu.numa_node for gpu in inventory.gpus} == numa_nodes
+    assert [fault for gpu in inventory.gpus for fault in gpu.faults] == []
+    assert all(device.fault is None and device.device_nodes for gpu in inventory.gpus for device in gpu.mig_devices)
+    by_pair = {(link.source, link.target): link for link in inventory.links}
+    if gpus > 3:
+        assert (by_pair[0, 3].nvlinks, by_pair[0, 3].via_switch) == (nvlinks, on_switches)
+
+
+def test_gb10_tells_no_memory():
+    """The profile for KDP#1482 has no memory size."""
+    assert [gpu.memory_bytes for gpu in machine_from_profile(load_profile("gb10")).gpus] == [None]
+
+
+def test_rtx_mixed_has_two_models():
+    """One node with two kinds of GPU."""
+    assert len({gpu.name for gpu in machine_from_profile(load_profile("rtx-mixed")).gpus}) == 2
+
+
+def test_the_same_profile_gives_the_same_identities():
+    """UUIDs are made from names, not by chance, and differ between GPUs and between nodes."""
+    first, second = (machine_from_profile(load_profile("v100x16")) for _ in range(2))
+    assert first == second
+    everyone = [gpu.uuid for name in SHIPPED for gpu in machine_from_profile(load_profile(name)).gpus]
+    assert len(everyone) == len(set(everyone))
+
+
+def test_what_a_gpu_leaves_open_is_filled_in():
+    """UUID, minor number and address have defaults; defaults for all GPUs are overridden by a GPU's own keys."""
+    text = """
+        name: mine
+        driverVersion: 580.1.2
+        gpuDefaults: { name: A, memoryMib: 1024, numa: 1 }
+        gpus: [{}, { numa: 0, memoryMib: null, minor: 7, pci: "0001:af:00.0" }, { minor: null }]
+    """
+    first, second, third = machine_from_profile(parse_profile(text, "mine.yaml")).gpus
+    assert (first.minor, first.memory_bytes, first.numa, first.pci_bus_id) == (0, 2**30, 1, "00000000:10:00.0")
+    assert (second.minor, second.memory_bytes, second.numa, second.pci_bus_id) == (7, None, 0, "00000001:AF:00.0")
+    assert third.minor is None
+
+
+def test_an_empty_node():
+    """A node without GPUs is one: a driver that counts none."""
+    assert machine_from_profile(parse_profile("name: cpu-only\ndriverVersion: 580.1.2", "x")).gpus == ()
+
+
+def test_a_path_and_a_name(tmp_path):
+    """A shipped name means the shipped file, anything else a path."""
+    copy = tmp_path / "dgx-a100.yaml"
+    copy.write_text(profile_path("dgx-a100").read_text())
+    assert load_profile(copy) == load_profile("dgx-a100")
+
+
+def test_a_profile_that_is_not_there(tmp_path):
+    """The message names the shipped ones."""
+    with pytest.raises(ConfigError, match="dgx-a100, dgx-h100"):
+        load_profile("dgx-z9")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("name: x\ngpus:\n  - name: A\n    nam: B\n", "p.yaml:4:10", "gpus[0].nam: Extra inputs"),
+        ("name: x\ndriverVersion: 580.1\n", "p.yaml:2:16", "in quotes if it has one dot"),
+        ("name: x\ngpus:\n  - name: A\n    numa: [1]\n", "p.yaml:4:11", "numa"),
+        ("name: x\ngpus:\n  - name: A\n    pci: '17:00.0'\n", "p.yaml:4:10", "expected a PCI address such as 0000:07:00.0"),
+        ("name: x\ngpus:\n  - { name: A, computeCapability: 8.0 }\n", "p.yaml:3:35", 'quoted compute capability such as "8.0"'),
+        ("name: x\ngpus:\n  - { name: A, mig: [1g.5gb] }\n", "p.yaml:3:5", "needs migEnabled: true"),
+        ("name: x\ngpus:\n  - { name: A, migEnabled: true }\n", "p.yaml:3:5", "needs migCapable: true"),
+        (
+            "name: x\ngpus:\n  - { name: A, migCapable: true, migEnabled: true, mig: [big] }\n",
+            "p.yaml:3:58",
+            "'big' is not a MIG profile",
+        ),
+        ("name: x\ngpus:\n  - { name: A, unsupported: [memory] }\n", "p.yaml:3:29", "list of NVML functions"),
+        ("name: x\ngpus:\n  - { name: A, uuid: GPU-1 }\n", "p.yaml:3:22", "uuid"),
+        ("name: x\ngpus: [{ name: A }]\nlinks:\n  nvlink: X 1\n", "p.yaml:1:1", "links.nvlink must have 1 rows of 1 entries"),
+        ("name: x\nname: y\n", "p.yaml:2:1", "'name' stands here twice"),
+        ("name: x\ngpus: [\n", "p.yaml:3:1", "not YAML"),
+        ("gpus: []\n", "p.yaml:1:1", "name: Field required"),
+        ("- a\n", "p.yaml:1:1", "dictionary"),
+        ("", "p.yaml", "name: Field required"),
+        ("name: x\nfaults: [{ atSeconds: 1, do: explode }]\n", "p.yaml:2:10", "explode"),
+        ("name: x\nfaults: [{ atSeconds: -1, do: release }]\n", "p.yaml:2:23", "greater than or equal to 0"),
+        ("name: x\nlinks: { pcie: 'X' }\ngpus: [{ name: A, minor: -1 }]\n", "p.yaml:3:26", "greater than or equal to 0"),
+    ],
+)
+def test_a_mistake_is_reported_where_it_stands(text, place, message):
+    """File, line, column and what was expected, for every kind of mistake."""
+    with pytest.raises(ConfigError) as caught:
+        parse_profile(text, "p.yaml")
+    assert [str(problem.origin) for problem in caught.value.problems] == [place]
+    assert message in str(caught.value)
+
+
+def test_all_mistakes_are_reported_at_once():
+    """Two mistakes are two problems, in file order."""
+    with pytest.raises(ConfigError) as caught:
+        parse_profile("name: x\ngpus:\n  - name: A\n    minor: a\n  - name: 3\n", "p.yaml")
+    assert [problem.origin.line for problem in caught.value.problems] == [4, 5]
