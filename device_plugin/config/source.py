@@ -120,7 +120,7 @@ def _list_configs(directory: str) -> list[str] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _unreadable(directory, error) from error
+        raise _refusal(f"cannot be read: {_reason(error)}", directory) from error
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
@@ -141,7 +141,9 @@ def _read_file(path: str) -> SourceText:
     except FileNotFoundError:
         return _awaiting(path)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        # The first line, so that every problem of a file starts alike.
+        problem = Problem(Severity.ERROR, ProblemKind.CONFIG, f"cannot be read: {_reason(error)}", Origin(path, 1, 1))
+        raise ConfigError([problem]) from error
     text = decode(content, path)
     return SourceText(text, text_hash(text), path)
 
@@ -166,9 +168,9 @@ def _content(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _unreadable(path: str, error: OSError) -> ConfigError:
+def _reason(error: OSError) -> str:
     reasons = {errno.ELOOP: "its links lead round in circles", errno.EACCES: "permission denied"}
-    return _refusal(f"cannot be read: {reasons.get(error.errno or 0) or error.strerror or error}", path)
+    return reasons.get(error.errno or 0) or error.strerror or str(error)
 
 
 def _refusal(message: str, source: str) -> ConfigError:

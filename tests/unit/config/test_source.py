@@ -106,20 +106,23 @@ class TestOneFile:
         (tmp_path / "b").symlink_to("a")
         assert (
             refusal(ConfigSource(file=str(tmp_path / "a")))
-            == f"{tmp_path}/a: error: cannot be read: its links lead round in circles"
+            == f"{tmp_path}/a:1:1: error: cannot be read: its links lead round in circles"
         )
 
     def test_a_directory(self, tmp_path):
-        assert refusal(ConfigSource(file=str(tmp_path))) == f"{tmp_path}: error: cannot be read: it is a directory"
+        assert refusal(ConfigSource(file=str(tmp_path))) == f"{tmp_path}:1:1: error: cannot be read: it is a directory"
 
     def test_a_path_through_a_file(self, tmp_path):
         (tmp_path / "f").write_text("")
-        assert refusal(ConfigSource(file=str(tmp_path / "f" / "c"))) == f"{tmp_path}/f/c: error: cannot be read: Not a directory"
+        assert (
+            refusal(ConfigSource(file=str(tmp_path / "f" / "c"))) == f"{tmp_path}/f/c:1:1: error: cannot be read: Not a directory"
+        )
 
     def test_a_pipe_blocks_nobody(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
         assert (
-            refusal(ConfigSource(file=str(tmp_path / "pipe"))) == f"{tmp_path}/pipe: error: cannot be read: it is no regular file"
+            refusal(ConfigSource(file=str(tmp_path / "pipe")))
+            == f"{tmp_path}/pipe:1:1: error: cannot be read: it is no regular file"
         )
 
     def test_an_unreadable_file(self, tmp_path, monkeypatch):
@@ -129,7 +132,7 @@ class TestOneFile:
             raise PermissionError(13, "Permission denied", path)
 
         monkeypatch.setattr(os, "open", refuse)
-        assert refusal(ConfigSource(file="/c.yaml")) == "/c.yaml: error: cannot be read: permission denied"
+        assert refusal(ConfigSource(file="/c.yaml")) == "/c.yaml:1:1: error: cannot be read: permission denied"
 
     def test_a_large_file(self, tmp_path):
         path = tmp_path / "c.yaml"
@@ -137,7 +140,7 @@ class TestOneFile:
         assert len(ConfigSource(file=str(path)).read().text) == MAX_BYTES
         path.write_bytes(b"#" * (MAX_BYTES + 1))
         assert refusal(ConfigSource(file=str(path))) == (
-            f"{path}: error: cannot be read: it is larger than 1048576 bytes, the most a ConfigMap can hold"
+            f"{path}:1:1: error: cannot be read: it is larger than 1048576 bytes, the most a ConfigMap can hold"
         )
 
     def test_bytes_that_are_no_text(self, tmp_path):
