@@ -63,6 +63,7 @@ class Feed:
 
     def __init__(self) -> None:
         self.version = 0
+        self.lost_stream = False  # the registered stream was open and has ended
         self.message = ListAndWatchResponse()
         self._round = 0
         self._streams: dict[Stream, int] = {}
@@ -96,6 +97,7 @@ class Feed:
         self._streams[stream] = self._round
         if self._registered is None:
             self._registered = stream
+            self.lost_stream = False
         return stream
 
     def mark_sent(self, stream: Stream, version: int) -> None:
@@ -110,12 +112,14 @@ class Feed:
         del self._streams[stream]
         if self._registered is stream:
             self._registered = None
+            self.lost_stream = True
         self.changes.notify()
 
     async def end_streams(self, timeout_seconds: float) -> bool:
         """Ask the open streams to end, each after the version it is still owed. False if one did not within the time."""
         self._round += 1
         self._registered = None
+        self.lost_stream = False
         ending = set(self._streams)
         self.changes.notify()
         try:

@@ -27,7 +27,6 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     # The channel lives as long as we do, across restarts of kubelet: find the new one soon.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 

@@ -8,7 +8,7 @@ kubelet has opened its ListAndWatch stream and has been given the list.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import grpc
 
@@ -20,13 +20,15 @@ from device_plugin.kubelet.changes import Changes, first_of
 from device_plugin.kubelet.sockets import target
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
 
     from device_plugin.kubelet.presence import Kubelet, Presence
     from device_plugin.kubelet.server import ResourceServer
+
+Register: TypeAlias = "Callable[[Path, str, str, DevicePluginOptions], Awaitable[None]]"
 
 API_VERSION = "v1beta1"
 # Inside Register kubelet dials us for up to 10 s and then says why it could not: leave it the time to.
@@ -40,22 +42,32 @@ STEADY_SECONDS = 10.0  # a registration that held this long owes nothing to earl
 CHANNEL_OPTIONS = (
     # gRPC would send the socket's escaped path, which strict servers refuse (grpc/grpc#38142, kubernetes/kubernetes#112597).
     ("grpc.default_authority", "localhost"),
-    # Each attempt stands alone: no connection state shared with an earlier channel, and no delay of gRPC's own.
+    # Each attempt stands alone: no connection state shared with an earlier channel, and no delay of gRPC's own. Not
+    # `min_reconnect_backoff_ms`: that is how long a connection may take, and a kubelet that has just bound its socket may be slow.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.enable_retries", 0),
 )
 
 
 class Registration:
-    """Keeps `server` registered with whichever kubelet `presence` sees. `run` is the task."""
+    """Keeps `server` registered with whichever kubelet `presence` sees. `run` is the task.
+
+    `failure` is why the last attempt failed, None once one has succeeded. `register` makes the call; another one is for tests.
+    """
 
     def __init__(
-        self, server: ResourceServer, presence: Presence, *, logger: FilteringBoundLogger, backoff: Backoff | None = None
+        self,
+        server: ResourceServer,
+        presence: Presence,
+        *,
+        logger: FilteringBoundLogger,
+        backoff: Backoff | None = None,
+        register: Register | None = None,
     ) -> None:
         self.failure: str | None = None
+        self._call_register = register or call_register
         self._server = server
         self._presence = presence
         self._logger = logger.bind(resource=server.name, endpoint=server.endpoint)
@@ -115,10 +127,11 @@ class Registration:
             await server.end_streams()
             await asyncio.sleep(PAUSE_SECONDS)
         self._options = server.options
-        await call_register(self._presence.socket, server.endpoint, server.name, self._options)
+        await self._call_register(self._presence.socket, server.endpoint, server.name, self._options)
         if not await server.wait_listed(STREAM_SECONDS):
             raise RegistrationFailed(
-                f"kubelet took the registration of {server.name}, but opened no ListAndWatch stream within {STREAM_SECONDS:g} s"
+                f"kubelet took the registration of {server.name}, but opened no ListAndWatch stream within {STREAM_SECONDS:g} s, "
+                "or ended it at once"
             )
 
     async def _hold(self, kubelet: Kubelet) -> None:

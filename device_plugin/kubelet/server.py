@@ -134,10 +134,12 @@ class ResourceServer:
             self._logger.warning("stream.outlasted_end", streams=self._feed.open_streams)
 
     async def wait_listed(self, timeout_seconds: float) -> bool:
-        """Wait until the latest registration's stream has the current list. False if it has not within the time."""
+        """Wait until the latest registration's stream has the current list. False if it has not within the time, or has ended."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while not self.is_listed:
+                    if self._feed.lost_stream:
+                        return False
                     await self._feed.changes.next()
         except TimeoutError:
             return False

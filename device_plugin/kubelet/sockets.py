@@ -24,7 +24,7 @@ from device_plugin.errors import SocketTaken, SocketUnusable
 PREFIX = "gpu-device-plugin-"  # not the peer's `nvidia-`: two plugins on one node would unlink each other's
 MAX_PATH_BYTES = 105  # what gRPC binds and kubelet dials; the kernel's sun_path has 108
 MODE = 0o600  # only kubelet talks to us, and it is root
-_HASH_DIGITS = 16
+_HASH_DIGITS = 12
 _STAGING = f".{PREFIX}"
 _SELINUX_ENFORCE = Path("/sys/fs/selinux/enforce")
 
