@@ -149,7 +149,6 @@ def make_parser() -> Parser:
     plan.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
     validate = by_name["validate"]
     validate.add_argument("files", nargs="+", metavar="FILE", help="a config file")
-    demo.add_argument("--profile", default="dgx-a100", help="the simulated node; default: dgx-a100")
     demo.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto, colour on a terminal")
     _add_process_options(kubelet, *LOGS)
     kubelet.add_argument("directory", metavar="DIR", help="where its kubelet.sock and the plugins' sockets stand")

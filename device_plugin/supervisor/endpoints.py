@@ -71,23 +71,29 @@ class Endpoints:
         A resource that stays keeps its socket, streams and registration, and sends a list only if that has changed. One whose
         socket cannot be made is in `failures` and tried again at the next call; the others do not wait for it.
         """
+        self.show(snapshots)  # first: nothing else waits for a socket that closes or opens
         for name in sorted(self._endpoints.keys() - snapshots.keys()):
             await self._close(self._endpoints.pop(name))
             self._logger.info("resource.closed", resource=name)
         failures: dict[str, str] = {}
         for name, snapshot in sorted(snapshots.items()):
-            endpoint = self._endpoints.get(name)
-            if endpoint is None:
-                try:
-                    self._endpoints[name] = await self._open(name, snapshot)
-                except PluginError as error:
-                    failures[name] = str(error)
-                    if self._failures.get(name) != str(error):
-                        self._logger.error("resource.not_served", resource=name, reason=str(error))  # noqa: TRY400 - no bug of ours
-            elif endpoint.snapshot != snapshot:
+            if name in self._endpoints:
+                continue
+            try:
+                self._endpoints[name] = await self._open(name, snapshot)
+            except PluginError as error:
+                failures[name] = str(error)
+                if self._failures.get(name) != str(error):
+                    self._logger.error("resource.not_served", resource=name, reason=str(error))  # noqa: TRY400 - no bug of ours
+        self._failures = failures
+
+    def show(self, snapshots: Mapping[str, Snapshot]) -> None:
+        """Answer from these snapshots at once where a resource is served already."""
+        for name, endpoint in self._endpoints.items():
+            snapshot = snapshots.get(name, endpoint.snapshot)
+            if endpoint.snapshot != snapshot:
                 endpoint.snapshot = snapshot
                 endpoint.server.update(snapshot)
-        self._failures = failures
 
     async def close(self) -> None:
         """Let pending calls finish, end all streams, remove all sockets."""

@@ -58,8 +58,7 @@ class Reconciler:
         self.offer: Offer | None = None
         self._settings, self._endpoints, self._holders, self._health = settings, endpoints, holders, health
         self._files, self._clock, self._logger = files, clock, logger
-        self._served_inventory: Inventory | None = None
-        self._served_config: Config | None = None
+        self._shown: tuple[Loaded, Inventory] | None = None  # what `offer` was made from
         self._answered: dict[str, float] = {}
         self._prepared = Prepared(Injection())
         self._prepared_for: object = None
@@ -71,9 +70,19 @@ class Reconciler:
         """Whether anything has been served by this process."""
         return self.offer is not None
 
-    def note_answered(self, ids: Sequence[str]) -> None:
-        """An answer that names these IDs is about to go to kubelet, which will look them up in its list."""
+    def note_answered(self, ids: Sequence[str]) -> bool:
+        """An answer that names these IDs is about to go to kubelet, which will look them up in its list.
+
+        Kubelet may have chosen a leaving device a moment ago, before it had the list that shows it leaving. What stands on the same
+        hardware by now must then not be given away beside it, so the new list goes out before this answer does. Returns
+        whether that was so.
+        """
         self._answered.update(dict.fromkeys(ids, self._clock.now()))
+        if self._shown is None or self.served is None or not _names_leaving(self.served, frozenset(ids)):
+            return False
+        loaded, inventory = self._shown
+        self._endpoints.show(self._serve(loaded, inventory))
+        return True
 
     def forbids(self, loaded: Loaded, inventory: Inventory | None) -> Sequence[Problem]:
         """Why an edit cannot come into force on this node."""
@@ -89,27 +98,9 @@ class Reconciler:
             return
         await self._prepare(offer, inventory, config)
         self._report_problems((*offer.problems, *self._prepared.problems))
+        self.offer, self._shown = offer, (loaded, inventory)
+        await self._endpoints.apply(self._serve(loaded, inventory))
         now = self._clock.now()
-        served = serve(
-            offer,
-            self.served,
-            self._health.causes,
-            inventory=inventory,
-            held=self._holders.held,
-            answered=self._answered,
-            now=now,
-            grace_seconds=config.reconcile.leaving_grace,
-        )
-        before, self.served = self.served, served
-        self.offer, self._served_inventory, self._served_config = offer, inventory, config
-        log_changes(self._logger, before, served, config_hash=loaded.hash[:12])
-        refuse = config.health.refuse_unhealthy_restart
-        await self._endpoints.apply(
-            {
-                resource.name: Snapshot(resource, inventory.links, self._prepared.injection, refuse_unhealthy_restart=refuse)
-                for resource in served.resources
-            }
-        )
         self._answered = {id_: at for id_, at in self._answered.items() if now - at < ANSWERS_KEPT_SECONDS}
 
     def next_change_in(self, grace_seconds: float) -> float | None:
@@ -129,11 +120,34 @@ class Reconciler:
             for device in resource.devices
         )
 
+    def _serve(self, loaded: Loaded, inventory: Inventory) -> dict[str, Snapshot]:
+        """Work out what is served now, from the Offer in force; what each resource answers from."""
+        assert self.offer is not None, "nothing is offered yet"
+        before = self.served
+        self.served = serve(
+            self.offer,
+            before,
+            self._health.causes,
+            inventory=inventory,
+            held=self._holders.held,
+            answered=self._answered,
+            now=self._clock.now(),
+            grace_seconds=loaded.config.reconcile.leaving_grace,
+        )
+        log_changes(self._logger, before, self.served, config_hash=loaded.hash[:12])
+        refuse = loaded.config.health.refuse_unhealthy_restart
+        return {
+            resource.name: Snapshot(resource, inventory.links, self._prepared.injection, refuse_unhealthy_restart=refuse)
+            for resource in self.served.resources
+        }
+
     def _plan(self, inventory: Inventory, config: Config) -> Offer:
-        if self.offer is not None and inventory is self._served_inventory and config is self._served_config:
+        if self.offer is None or self._shown is None:
+            return plan(inventory, config)
+        loaded, shown_inventory = self._shown
+        if config is loaded.config and inventory is shown_inventory:
             return self.offer
-        shape = kept_shape(self._served_inventory, self.offer) if self.offer and self._served_inventory else None
-        return plan(inventory, config, keep_shape=shape)
+        return plan(inventory, config, keep_shape=kept_shape(shown_inventory, self.offer))
 
     def _may_start(self, offer: Offer) -> bool:
         if forbidden := forbids_start(offer):
@@ -168,3 +182,9 @@ class Reconciler:
             self._prepared = give_up_cdi(inventory, config, repr(error))
         self._prepared_for = None if self._prepared.impossible else wanted  # a failure is tried again each time
         self._health.note_injection(self._prepared.impossible)
+
+
+def _names_leaving(served: Served, ids: frozenset[str]) -> bool:
+    return any(
+        device.leaving_since is not None and device.device.id in ids for resource in served.resources for device in resource.devices
+    )

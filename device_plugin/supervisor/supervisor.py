@@ -300,7 +300,8 @@ class Supervisor:
 
     def _note_answered(self, resource: str, ids: Sequence[str]) -> None:
         self._holders.note_given(resource, ids)
-        self._reconciler.note_answered(ids)
+        if self._reconciler.note_answered(ids):
+            self._reconcile_now.set()
 
     # ---- hints and the state file ----
 

@@ -1,0 +1,29 @@
+"""`demo`: the plugin at work, without a GPU, a kubelet or a cluster. Ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from device_plugin.errors import PluginError
+from device_plugin.logs import configure
+from device_plugin.simulation.demo import play
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def demo(arguments: argparse.Namespace) -> int:
+    """Exit status 1 if a step did not come to its end."""
+    configure("error", "text")
+    wants_colour = {"always": True, "never": False}.get(
+        arguments.color,
+        sys.stdout.isatty() and not arguments.environment.get("NO_COLOR") and arguments.environment.get("TERM") != "dumb",
+    )
+    try:
+        asyncio.run(play(lambda line: print(line, flush=True), colour=wants_colour))
+    except PluginError as error:
+        print(f"The demo failed: {error}", file=sys.stderr)
+        return 1
+    return 0
