@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from device_plugin.problems import ProblemKind
 from device_plugin.sharing.message import KUBELET_LIMIT_BYTES, replicas_bytes
-from device_plugin.sharing.references import index_key
 from device_plugin.sharing.replicas import ENTRIES
 
 if TYPE_CHECKING:
@@ -53,9 +52,7 @@ def fit_shares(name: str, shares: Sequence[Share], report: Report, *, limit_byte
         f"{ENTRIES}[{largest.entry}].replicas" if largest.entry is not None else "",
     )
     for share in shares[len(kept) :]:
-        gpu, mig = index_key(share.device.index)
-        reason = f"the list of {name} is full"
-        report.withhold(gpu, share.device.hardware_id, reason, mig_index=mig if share.device.is_mig else None)
+        report.withhold_device(share.device, f"the list of {name} is full")
     return kept
 
 

@@ -61,7 +61,10 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Withheld:
-    """Hardware that is there and not offered. `gpu_index` is NVML's, `index` as in `Device` (`0`, `0:1`), `reason` one clause."""
+    """Hardware that is there and not offered, with a `reason` of one clause.
+
+    `gpu_index` is NVML's, `index` as in `Device` (`0`, `0:1`). The one device of WSL, `all`, has the GPU index -1.
+    """
 
     gpu_index: int
     index: str

@@ -25,6 +25,6 @@ def refer_to(device: Device, gpus: Iterable[Gpu] = ()) -> list[str]:
 
 
 def index_key(index: str) -> tuple[int, int]:
-    """The order of devices: GPU index, MIG index. The one device of WSL, `all`, is alone."""
+    """The order of devices: GPU index, MIG index. The one device of WSL, `all`, is alone and has -1."""
     gpu, _, mig = index.partition(":")
     return (int(gpu), int(mig) if mig else -1) if gpu.isdecimal() else (-1, -1)

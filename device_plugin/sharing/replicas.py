@@ -66,9 +66,7 @@ def claim_devices(shares: Sequence[Share], references: Mapping[str, Device], con
         for device in claimed:
             claims[device.id] = Share(name or "", device, min(entry.replicas, _COUNTED_REPLICAS), number)
             if name is None:
-                report.withhold(
-                    _gpu_index(device), device.hardware_id, "its resource has no valid name", mig_index=_mig_index(device)
-                )
+                report.withhold_device(device, "its resource has no valid name")
     return [share for share in (claims.get(share.device.id, share) for share in shares) if share.resource]
 
 
@@ -153,11 +151,3 @@ def _claim_next(
             f"{ENTRIES}[{number}].devices",
         )
     return free[:wanted]
-
-
-def _gpu_index(device: Device) -> int:
-    return index_key(device.index)[0]
-
-
-def _mig_index(device: Device) -> int | None:
-    return index_key(device.index)[1] if device.is_mig else None

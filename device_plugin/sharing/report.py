@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from device_plugin.problems import Origin, Problem, Severity
 from device_plugin.sharing.offer import Withheld
+from device_plugin.sharing.references import index_key
 
 if TYPE_CHECKING:
     from device_plugin.config.model import Config
     from device_plugin.problems import ProblemKind
+    from device_plugin.sharing.offer import Device
 
 NODE = Origin("node")
 
@@ -37,6 +39,9 @@ class Report:
     def withhold(self, gpu_index: int, hardware_id: str, reason: str, *, mig_index: int | None = None) -> None:
         index = str(gpu_index) if mig_index is None else f"{gpu_index}:{mig_index}"
         self._withheld.add(Withheld(gpu_index=gpu_index, index=index, hardware_id=hardware_id, reason=reason))
+
+    def withhold_device(self, device: Device, reason: str) -> None:
+        self._withheld.add(Withheld(index_key(device.index)[0], device.index, device.hardware_id, reason))
 
     def place(self, path: str) -> str:
         """The config path with its place in the file, where there is one, for messages that point at a second place."""

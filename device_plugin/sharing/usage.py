@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from device_plugin.sharing.platforms import WSL_ID
+from device_plugin.sharing.references import index_key
 
 if TYPE_CHECKING:
     from device_plugin.hardware.model import Inventory
@@ -57,7 +58,7 @@ def describe_gpus(inventory: Inventory, offer: Offer) -> tuple[GpuUse, ...]:
     gpus += [(lost.index, lost.uuid or "", "") for lost in inventory.unreadable]
     rows = []
     for index, uuid, name in sorted(gpus):
-        reasons = tuple(withheld.get(index, ()))
+        reasons = (*withheld.get(index, ()), *withheld.get(index_key(WSL_ID)[0], ()))
         hidden = any(item.gpu_index == index and item.index == str(index) for item in offer.withheld)
         counts = Counter[tuple[str, UseKind]]() if hidden else uses.get(uuid, Counter()) + uses.get(WSL_ID, Counter())
         rows.append(GpuUse(index, uuid, name, tuple(Use(key[0], n, key[1]) for key, n in sorted(counts.items())), reasons))

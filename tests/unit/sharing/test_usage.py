@@ -64,6 +64,19 @@ def test_under_wsl_every_gpu_stands_behind_the_one_device(make):
     assert [(Use(GPU, 1, UseKind.WHOLE),)] * 2 == [row.uses for row in describe_gpus(node, plan(node, make.config()))]
 
 
+def test_under_wsl_a_reason_is_every_gpus(make):
+    """The one device withheld is withheld from each row."""
+    name = "g" * 60
+    config = make.config(
+        {
+            "resources": {"gpus": [{"pattern": "*", "name": name}]},
+            "sharing": {"timeSlicing": {"renameByDefault": True, "resources": [{"name": name, "replicas": 2}]}},
+        }
+    )
+    node = replace(make.gpus(2), platform=Platform.WSL)
+    assert [row.withheld for row in describe_gpus(node, plan(node, config))] == [("its resource has no valid name",)] * 2
+
+
 def test_a_node_that_is_refused_says_why_for_each_gpu(make):
     """On Tegra no GPU is offered, and each row has the reason."""
     node = replace(make.gpus(1), unreadable=(UnreadableGpu(1, "GPU is lost"),), platform=Platform.TEGRA)
