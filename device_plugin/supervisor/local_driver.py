@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from device_plugin.errors import LibraryNotFound
 from device_plugin.hardware.library import detect_platform, load_library
+from device_plugin.hardware.model import Platform
 from device_plugin.hardware.nvml import NvmlDriver
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from device_plugin.hardware.driver import DriverFacts
-    from device_plugin.hardware.model import Platform
     from device_plugin.logs import Logger
 
 
@@ -29,7 +29,10 @@ class LocalDriver(NvmlDriver):
             load_library(self._driver_root)
         except LibraryNotFound as error:
             evidence = detect_platform(self._driver_root)
-            raise LibraryNotFound(error.call, f"{error.reason}; the platform is {evidence}") from error
+            if evidence.platform is Platform.UNKNOWN:
+                raise
+            # Without NVML there is nothing to serve here, but what the node is instead should not be left to guessing.
+            raise LibraryNotFound(error.call, f"{error.reason}; this looks like a {evidence.platform} node: {evidence}") from error
         return super().open()
 
 

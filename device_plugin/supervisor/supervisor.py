@@ -125,6 +125,7 @@ class Supervisor:
             self._watched.discoverer.look_soon(fresh=True)
 
     async def _live(self) -> None:
+        self._config.look(_nothing_forbids)  # a broken config is said at once, not after a wait for the directory
         await self._directory.acquire()
         self._restore()
         if self._presence is not None:
@@ -209,7 +210,7 @@ class Supervisor:
 
     async def _first_config(self) -> Loaded:
         """The first config that can be used; waits for a file that is not there yet."""
-        while not self._config.look(lambda _: ()):
+        while self._config.loaded is None and not self._config.look(_nothing_forbids):
             await self._read_config_now.wait(self._settings.config_poll_seconds)
         return self._loaded()
 
@@ -345,6 +346,10 @@ class Supervisor:
                 self._logger.warning("state.not_saved", path=str(self._state_file.path), reason=str(error))
 
         self._files.submit(write)
+
+
+def _nothing_forbids(_: Loaded) -> Sequence[Problem]:
+    return ()
 
 
 def _hand_over(loop: asyncio.AbstractEventLoop, hint: Callable[[], None]) -> None:
