@@ -75,6 +75,7 @@ class SimulatedGpu:
     memory_bytes: int | None = None
     compute_capability: tuple[int, int] | None = None
     compute_mode: int | None = 0
+    addressing_mode: int | None = None
     numa: int | str | None = None
     mig_capable: bool = False
     mig_enabled: bool = False

@@ -18,6 +18,7 @@ from device_plugin.simulation.live import ANY_CALL, HardwareEvent, LiveMachine, 
 from device_plugin.simulation.machine import Machine, SimulatedGpu, generated_uuid
 from device_plugin.simulation.player import Player
 from device_plugin.simulation.profile import (
+    ADDRESSING_MODES,
     COMPUTE_MODES,
     FABRIC_STATES,
     RECOVERY_ACTIONS,
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-_CHOICES = {"recovery_action": RECOVERY_ACTIONS, "fabric_state": FABRIC_STATES, "compute_mode": COMPUTE_MODES}
+_CHOICES = {
+    "addressing_mode": ADDRESSING_MODES,
+    "compute_mode": COMPUTE_MODES,
+    "fabric_state": FABRIC_STATES,
+    "recovery_action": RECOVERY_ACTIONS,
+}
 _CHANGEABLE = frozenset(field.name for field in fields(SimulatedGpu)) - {"uuid", "mig", "mig_enabled"}
 
 GpuName = int | str  # a GPU's index on the node now, or its UUID

@@ -21,6 +21,7 @@ from device_plugin.simulation.script import Step  # noqa: TC001 - pydantic reads
 PROFILES = Path(__file__).parent / "profiles"
 
 COMPUTE_MODES = {"default": 0, "exclusive-thread": 1, "prohibited": 2, "exclusive-process": 3}
+ADDRESSING_MODES = {"none": 0, "hmm": 1, "ats": 2}
 RECOVERY_ACTIONS = {"none": 0, "reset": 1, "reboot": 2, "drain-p2p": 3, "drain-and-reset": 4}
 FABRIC_STATES = {"not-started": 1, "in-progress": 2, "completed": 3}
 _PCIE_LEVELS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}  # as `nvidia-smi topo -m` writes NVML's levels
@@ -117,6 +118,7 @@ class GpuEntry(_Part):
     memory_mib: int | None = Field(default=None, ge=1)
     compute_capability: Annotated[tuple[int, int] | None, BeforeValidator(_capability)] = None
     compute_mode: Literal["default", "exclusive-thread", "prohibited", "exclusive-process"] | None = "default"
+    addressing_mode: Literal["none", "hmm", "ats"] | None = None
     numa: Annotated[Any, BeforeValidator(_numa)] = None
     mig_capable: bool = False
     mig_enabled: bool = False
@@ -260,6 +262,7 @@ def gpu_from_entry(node: str, index: int, entry: GpuEntry) -> SimulatedGpu:
         memory_bytes=memory_bytes,
         compute_capability=entry.compute_capability,
         compute_mode=COMPUTE_MODES[entry.compute_mode] if entry.compute_mode else None,
+        addressing_mode=ADDRESSING_MODES[entry.addressing_mode] if entry.addressing_mode else None,
         numa=entry.numa,
         mig_capable=entry.mig_capable,
         mig_enabled=entry.mig_enabled,

@@ -65,6 +65,7 @@ def read_gpu(calls: Calls, index: int) -> Gpu:
     pci = reader.optional("PCI address", pynvml.nvmlDeviceGetPciInfo)
     capability = reader.optional("compute capability", pynvml.nvmlDeviceGetCudaComputeCapability)
     mode = reader.optional("compute mode", pynvml.nvmlDeviceGetComputeMode)
+    addressing = reader.optional("addressing mode", pynvml.nvmlDeviceGetAddressingMode)
     minor = reader.optional("minor number", pynvml.nvmlDeviceGetMinorNumber)
     mig_mode = reader.optional("MIG mode", pynvml.nvmlDeviceGetMigMode)
     mig_enabled = mig_mode is not None and mig_mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
@@ -82,6 +83,7 @@ def read_gpu(calls: Calls, index: int) -> Gpu:
         mig_enabled=mig_enabled,
         mig_devices=_read_mig_devices(reader, total_bytes) if mig_enabled else (),
         faults=tuple(reader.faults),
+        coherent=addressing == pynvml.NVML_DEVICE_ADDRESSING_MODE_ATS if addressing is not None else None,
     )
 
 

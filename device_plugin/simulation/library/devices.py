@@ -87,6 +87,13 @@ def get_compute_mode(session: Session, device: Any, mode: Any) -> None:
     put(mode, known(session.gpu(device).compute_mode))
 
 
+def get_addressing_mode(session: Session, device: Any, mode: Any) -> None:
+    info = struct(mode)
+    if info.version != pynvml.nvmlDeviceAddressingMode_v1:
+        raise Refusal(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+    info.value = known(session.gpu(device).addressing_mode)
+
+
 FUNCTIONS: dict[str, Callable[..., None]] = {
     "nvmlSystemGetDriverVersion": get_driver_version,
     "nvmlSystemGetCudaDriverVersion": get_cuda_version,
@@ -101,4 +108,5 @@ FUNCTIONS: dict[str, Callable[..., None]] = {
     "nvmlDeviceGetPciInfo_v3": get_pci_info,
     "nvmlDeviceGetCudaComputeCapability": get_compute_capability,
     "nvmlDeviceGetComputeMode": get_compute_mode,
+    "nvmlDeviceGetAddressingMode": get_addressing_mode,
 }

@@ -47,6 +47,12 @@ def test_a_property_that_is_not_supported_is_none_and_no_fault(opened, function,
     assert gpu.faults == ()
 
 
+@pytest.mark.parametrize(("mode", "coherent"), [("ats", True), ("hmm", False), ("none", False), (None, None)])
+def test_a_coherent_gpu_says_so(opened, mode, coherent):
+    """GPU and CPU share one address space where the addressing mode is ATS (GH200, GB200)."""
+    assert opened({"addressingMode": mode}).driver.read_gpu(0).coherent is coherent
+
+
 def test_mig_that_is_not_supported_is_no_mig(opened):
     """A GPU whose driver knows no MIG is neither capable of it nor in its mode."""
     gpu = opened({"migCapable": False}).driver.read_gpu(0)
