@@ -10,7 +10,6 @@ from device_plugin.hardware.model import ComputeMode
 from device_plugin.problems import ProblemKind
 from device_plugin.sharing.hints import explain_missing_device, report_missing_resource
 from device_plugin.sharing.phrases import list_gpus
-from device_plugin.sharing.references import index_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,7 +135,7 @@ def _claim_list(
             )
         else:
             claimed[device.id] = device
-    return sorted(claimed.values(), key=lambda device: index_key(device.index))
+    return list(claimed.values())
 
 
 def _claim_next(
