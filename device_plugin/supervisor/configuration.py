@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class ConfigKeeper:
     """Reads the source and keeps what was good.
 
-    `problems` are those of the text last read, whether it came into force or not; each is logged once per text.
+    `problems` are those of the text last read, whether it came into force or not; each is logged once per text. `awaits_node` says
+    that this text is good in itself and may come into force once the node is another: then `look` again with `force`.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class ConfigKeeper:
         self._environment, self._flags, self._logger = environment, flags, logger
         self._seen: SourceText | None = None
         self._refused: str | None = None
+        self.awaits_node = False
 
     def look(self, forbids: Callable[[Loaded], Sequence[Problem]], *, force: bool = False) -> bool:
         """Read the source; whether another config is in force now.
@@ -44,7 +46,7 @@ class ConfigKeeper:
             text = self.source.read()
             if text == self._seen and not force:
                 return False
-            self._seen = text
+            self._seen, self.awaits_node = text, False
             if text.missing:
                 self._report_missing(text)
                 return False
@@ -59,14 +61,14 @@ class ConfigKeeper:
         loaded = load(text.text, file=text.path, environment=self._environment, flags=self._flags)
         forbidden = forbids(loaded)
         if forbidden and self.loaded is not None:
+            self.awaits_node = True
             self._refuse(forbidden)
             return False
-        self._refused = None
+        self._refused, self.problems = None, loaded.problems
         if self.loaded is not None and loaded.config.model_dump() == self.loaded.config.model_dump():
             self._logger.info("config.unchanged", hash=loaded.hash[:12], path=text.path)
             return False
         previous, self.loaded = self.loaded, loaded
-        self.problems = loaded.problems
         self._logger.info(
             "config.loaded", path=text.path, hash=loaded.hash[:12], previous_hash=previous.hash[:12] if previous else None
         )

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from device_plugin.errors import CallHangs, DriverError, PluginError
+from device_plugin.supervisor.discovery import keep_last_known, readable_gpus
 from device_plugin.supervisor.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from device_plugin.supervisor.health_keeper import HealthKeeper
 
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 30.0
+SPACING_SECONDS = 1.0  # between two looks: a storm of events is not to become a storm of driver calls
 
 
 class DriverAway(PluginError):
@@ -26,7 +28,7 @@ class DriverAway(PluginError):
 
 
 class Discoverer:
-    """Reads the hardware. `changed` is called after each look that found the driver, and when it is found to be away."""
+    """Reads the hardware. `changed` is called after each look that found the driver; that it is away is a cause."""
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class Discoverer:
         self._config, self._changed, self._logger = config, changed, logger
         self._wakeup = Wakeup()
         self._fresh = True
+        self._looked_at = 0.0
         self._seen_on_bus: object = None
         self._away: str | None = None
         self._away_since: float | None = None
@@ -58,7 +61,7 @@ class Discoverer:
         Raises DriverError if there is none and the config says to fail then; else tries again until there is one.
         """
         retry_seconds = FIRST_RETRY_SECONDS
-        while not await self._look():
+        while not await self._look(due=True):
             if self._config().flags.fail_on_init_error:
                 raise DriverError("discovery", self._away or "no GPU found")
             await self._wakeup.wait(retry_seconds)
@@ -69,11 +72,15 @@ class Discoverer:
     async def run(self) -> None:
         """Look again and again, for ever. Raises DriverAway after the time that the config allows."""
         loop = asyncio.get_running_loop()
-        retry_seconds = FIRST_RETRY_SECONDS
+        retry_seconds, looked_at = FIRST_RETRY_SECONDS, loop.time()
         while True:
             interval = self._config().reconcile.rediscovery_interval
-            await self._wakeup.wait(interval if self._away is None else min(retry_seconds, interval))
-            if await self._look():
+            due_at = looked_at + (interval if self._away is None else min(retry_seconds, interval))
+            if await self._wakeup.wait(max(0.0, due_at - loop.time())):
+                await asyncio.sleep(max(0.0, self._looked_at + SPACING_SECONDS - loop.time()))
+            is_due = loop.time() >= due_at
+            looked_at = loop.time() if is_due else looked_at
+            if await self._look(due=is_due):
                 retry_seconds, self._away_since = FIRST_RETRY_SECONDS, None
                 continue
             retry_seconds = min(retry_seconds * 2, LAST_RETRY_SECONDS)
@@ -82,15 +89,22 @@ class Discoverer:
             if allowed and loop.time() - self._away_since >= allowed:
                 raise DriverAway(f"the driver has been away for {allowed:.0f} s ({self._away}); ending, to start afresh")
 
-    async def _look(self) -> bool:
-        """One look. Whether there is a driver with at least one GPU."""
+    async def _look(self, *, due: bool) -> bool:
+        """One look, because one is due or because of a hint. Whether there is a driver with at least one GPU.
+
+        Re-initialising interrupts the watch for events, so a mere hint, which an XID gives, is no reason for it.
+        """
+        self._looked_at = asyncio.get_running_loop().time()
         on_bus = (self._host.nvidia_gpus(), self._host.driver_version())
-        fresh = self._fresh or self._away is not None or on_bus != self._seen_on_bus or self._health.awaits_return
+        fresh = self._fresh or self._away is not None or on_bus != self._seen_on_bus or (due and self._health.awaits_return)
         self._fresh, self._seen_on_bus = False, on_bus
         try:
             inventory = await self._hardware.discover(fresh=fresh)
+            if not fresh and _unreadable(inventory) - _unreadable(self.inventory):
+                # It may be this session with the driver that is broken, not the GPU (NVIDIA/k8s-device-plugin#403).
+                inventory = await self._hardware.discover(fresh=True)
         except CallHangs as error:
-            # One GPU's call that hangs is that GPU's cause, not the driver's end; the rest is read next time, without it.
+            # No single GPU's call, so nothing is known to be gone; whatever hangs is a cause already.
             self._logger.warning("discovery.hung", reason=str(error))
             self._fresh = True
             if self.inventory is None:
@@ -101,11 +115,11 @@ class Discoverer:
             return False
         if not inventory.gpus and not inventory.unreadable:
             self._note_away("the driver knows no GPU")
-            self._take(inventory)
             return False
         if self._away is not None:
             self._logger.info("driver.returned", gpus=len(inventory.gpus))
             self._away = None
+        inventory = keep_last_known(inventory, self.inventory)
         self._health.note_inventory(inventory)
         self._take(inventory)
         return True
@@ -122,7 +136,7 @@ class Discoverer:
                 simulated=inventory.simulated,
             )
             self.inventory = inventory
-            self._hardware.watch([gpu.uuid for gpu in inventory.gpus])
+            self._hardware.watch([gpu.uuid for gpu in readable_gpus(inventory)])
         self._changed()
 
     def _note_away(self, reason: str) -> None:
@@ -130,3 +144,7 @@ class Discoverer:
             self._logger.warning("driver.away", reason=reason)
         self._away = reason
         self._health.note_driver_lost(reason)
+
+
+def _unreadable(inventory: Inventory | None) -> set[int]:
+    return {gpu.index for gpu in inventory.unreadable} if inventory else set()

@@ -73,7 +73,8 @@ class Endpoints:
         """
         self.show(snapshots)  # first: nothing else waits for a socket that closes or opens
         for name in sorted(self._endpoints.keys() - snapshots.keys()):
-            await self._close(self._endpoints.pop(name))
+            await self._close(self._endpoints[name])
+            del self._endpoints[name]
             self._logger.info("resource.closed", resource=name)
         failures: dict[str, str] = {}
         for name, snapshot in sorted(snapshots.items()):

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from device_plugin.errors import CallHangs, DriverError, PluginError
+from device_plugin.supervisor.discovery import readable_gpus
 from device_plugin.supervisor.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ class Prober:
             self._health.note_probe(probe)
 
     async def look_at_all(self) -> None:
-        """Probe every GPU there is."""
+        """Probe every GPU that the driver described."""
         inventory = self._inventory()
-        await self.look(gpu.uuid for gpu in inventory.gpus) if inventory else None
+        await self.look(gpu.uuid for gpu in readable_gpus(inventory)) if inventory else None
 
     async def run(self) -> None:
         """Probe, for ever. Raises AccessLost."""

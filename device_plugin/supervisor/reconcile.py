@@ -16,6 +16,7 @@ from device_plugin.logs import log_problem
 from device_plugin.serving.serve import next_change_at, serve
 from device_plugin.sharing.plan import kept_shape, plan
 from device_plugin.supervisor.decisions import delays_start, forbids_reload, forbids_start
+from device_plugin.supervisor.discovery import without_kept
 from device_plugin.supervisor.injection import Prepared, give_up_cdi, prepare
 from device_plugin.supervisor.report import log_changes
 
@@ -143,11 +144,11 @@ class Reconciler:
 
     def _plan(self, inventory: Inventory, config: Config) -> Offer:
         if self.offer is None or self._shown is None:
-            return plan(inventory, config)
+            return plan(without_kept(inventory), config)
         loaded, shown_inventory = self._shown
         if config is loaded.config and inventory is shown_inventory:
             return self.offer
-        return plan(inventory, config, keep_shape=kept_shape(shown_inventory, self.offer))
+        return plan(without_kept(inventory), config, keep_shape=kept_shape(shown_inventory, self.offer))
 
     def _may_start(self, offer: Offer) -> bool:
         if forbidden := forbids_start(offer):
@@ -166,7 +167,8 @@ class Reconciler:
 
     async def _prepare(self, offer: Offer, inventory: Inventory, config: Config) -> None:
         """Have the node ready for the answers before kubelet hears of the devices: it may replay an answer at once."""
-        devices = {device for resource in offer.resources for device in resource.devices}
+        lost = {cause.gpu_uuid for cause in self._health.causes if cause.kind is CauseKind.GPU_LOST}
+        devices = {device for resource in offer.resources for device in resource.devices if device.gpu_uuid not in lost}
         if self.served is not None:
             devices |= {served.device for resource in self.served.resources for served in resource.devices if served.present}
         held = self._holders.held

@@ -153,7 +153,7 @@ class Supervisor:
             host,
             self._health,
             config=self._current_config,
-            changed=self._reconcile_now.set,
+            changed=self._on_hardware,
             logger=self._logger,
         )
         prober = Prober(
@@ -192,8 +192,8 @@ class Supervisor:
         """Pending answers go out, streams end, sockets go. A driver call that hangs is left to the end of the process."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
+                await self._tasks.cancel()  # first, so that nothing is opened any more
                 await self._endpoints.close()
-                await self._tasks.cancel()
                 await self._pod_resources.close()
                 await self._files.submit(lambda _: None)  # what is being written gets written
         except TimeoutError:
@@ -251,6 +251,12 @@ class Supervisor:
 
     def _inventory(self) -> Inventory | None:
         return self._watched.discoverer.inventory if self._watched else None
+
+    def _on_hardware(self) -> None:
+        self._reconcile_now.set()
+        if self._config.awaits_node:
+            self._forced = True
+            self._read_config_now.set()
 
     def _on_events(self, events: Sequence[Event]) -> None:
         inventory = self._inventory()

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -76,8 +77,8 @@ class EventThread:
     """A daemon thread that waits for the driver's events in short slices.
 
     `deliver` gets batches of events and `changed` gets what happened to the watch itself: a dict of UUID -> reason for
-    GPUs that cannot be watched ("*" for all), empty when all is well. Both are called on the loop. Bursts coalesce: one call of
-    `deliver` for all that came since the last one.
+    GPUs that cannot be watched ("*" for all), empty when all is well. Both are called on the loop, and no more after `stop`. Bursts
+    coalesce: one call of `deliver` for all that came since the last one. What cannot be watched is tried again, with a back-off.
     """
 
     SLICE_SECONDS = 0.5
@@ -150,11 +151,16 @@ class EventThread:
             if target is None:
                 self._parked_generation = generation
                 continue
+            began = time.monotonic()
             try:
-                self._watch_until_changed(target, generation)
-                retry_seconds = self.FIRST_RETRY_SECONDS
+                if self._watch_until_changed(target, generation, retry_seconds):
+                    retry_seconds = self.FIRST_RETRY_SECONDS
+                else:
+                    retry_seconds = min(retry_seconds * 2, self.LAST_RETRY_SECONDS)
             except Exception as error:  # noqa: BLE001 - the guard of this thread: whatever ends the watch is reported and tried again
                 self._on_loop(self._changed, {"*": str(error) if isinstance(error, DriverError) else repr(error)})
+                if time.monotonic() - began > self.LAST_RETRY_SECONDS:
+                    retry_seconds = self.FIRST_RETRY_SECONDS  # it worked for a while
                 self._pause(generation, retry_seconds)
                 retry_seconds = min(retry_seconds * 2, self.LAST_RETRY_SECONDS)
 
@@ -162,17 +168,26 @@ class EventThread:
         with self._condition:
             self._condition.wait_for(lambda: self._stopping or self._generation != generation, timeout=seconds)
 
-    def _watch_until_changed(self, target: tuple[str, ...], generation: int) -> None:
+    def _watch_until_changed(self, target: tuple[str, ...], generation: int, retry_seconds: float) -> bool:
+        """Watch. Returns True once something else is wanted, False when it is time to try again those that refused the watch."""
         driver = self._driver = self._make_driver()
         source: EventSource | None = None
         try:
             driver.open()
             source = driver.watch(target)
-            self._on_loop(self._changed, dict(source.unwatched))
+            unwatched = dict(source.unwatched)
+            self._on_loop(self._changed, unwatched)
+            began = time.monotonic()
             while not self._stopping and self._generation == generation:
                 event = source.wait(self.SLICE_SECONDS)
                 if event is not None:
                     self._hand_over(event)
+                elif source.unwatched != unwatched:
+                    unwatched = dict(source.unwatched)
+                    self._on_loop(self._changed, unwatched)
+                elif unwatched and time.monotonic() - began > retry_seconds:
+                    return False
+            return True
         finally:
             with contextlib.suppress(DriverError):
                 if source is not None:
@@ -194,5 +209,7 @@ class EventThread:
         self._deliver(batch)
 
     def _on_loop(self, function: Callable[..., None], *args: object) -> None:
+        if self._stopping:
+            return
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process is on its way out
             self._loop.call_soon_threadsafe(function, *args)

@@ -1,0 +1,140 @@
+"""The whole plugin on a simulated node beside a stand-in kubelet, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+# Read when gRPC is imported: its fork handlers abort children that are started while it runs (grpc/grpc#13873).
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+import pytest
+import structlog
+
+from device_plugin.simulation.kubelet import StandInKubelet
+from device_plugin.simulation.kubelet_devices import Pod
+from device_plugin.simulation.kubelet_record import Happening
+from device_plugin.simulation.node import SimulatedNode
+from device_plugin.simulation.plugin import SimulatedPlugin
+
+GPU = "nvidia.com/gpu"
+SHARED = "nvidia.com/gpu.shared"
+
+
+class Rig:
+    """One node: hardware, directory, config file, log. Kubelet and the plugin come and go."""
+
+    def __init__(self, node, directory):
+        self.node, self.directory = node, directory
+        self.sockets = directory / "dp"
+        self.pod_resources = directory / "pr" / "kubelet.sock"
+        self.config_file = directory / "config" / "config.yaml"
+        self.config_file.parent.mkdir()
+        capture = structlog.testing.LogCapture()
+        self.log = capture.entries
+        self.logger = structlog.wrap_logger(
+            None, processors=[capture], wrapper_class=structlog.make_filtering_bound_logger(0), cache_logger_on_first_use=False
+        )
+        self.kubelet = StandInKubelet(self.sockets, pod_resources=self.pod_resources)
+
+    # config
+
+    def write(self, text):
+        self.config_file.write_text(text)
+
+    # life
+
+    @contextlib.asynccontextmanager
+    async def running(self, *, kubelet=True, ready=True, **options):
+        """The plugin, and kubelet unless it runs already; waits until the plugin is ready."""
+        async with contextlib.AsyncExitStack() as stack:
+            if kubelet:
+                await stack.enter_async_context(self.kubelet)
+            plugin = await stack.enter_async_context(self.plugin(**options))
+            if ready:
+                await self.wait_log("plugin.became_ready")
+            yield plugin
+            if kubelet:
+                assert self.kubelet.crash is None, self.kubelet.crash
+
+    def plugin(self, *, pod_resources=True, **options):
+        options.setdefault("config_file", self.config_file if self.config_file.exists() else None)
+        options.setdefault("config_poll_seconds", 0.2)
+        return SimulatedPlugin(
+            self.node,
+            self.sockets,
+            pod_resources=self.pod_resources if pod_resources else None,
+            logger=self.logger,
+            **options,
+        )
+
+    async def admit(self, name, **requests):
+        return await self.kubelet.admit(Pod.of(name, **requests))
+
+    # what is seen
+
+    def of(self, event):
+        return [entry for entry in self.log if entry["event"] == event]
+
+    async def wait_log(self, event, count=1, timeout_seconds=10.0):
+        await self.wait(lambda: len(self.of(event)) >= count, timeout_seconds)
+
+    async def wait(self, condition, timeout_seconds=10.0):
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while not condition():
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"not within {timeout_seconds} s; the log: {self.log[-15:]}") from None
+
+    def registrations(self, resource=GPU):
+        return len(self.kubelet.record.of(Happening.REGISTERED, resource))
+
+    def lists(self, resource=GPU):
+        return self.kubelet.record.of(Happening.LIST, resource)
+
+    def healthy(self, resource=GPU):
+        return self.kubelet.healthy(resource)
+
+    def uuid(self, index):
+        return self.node.gpus[index].uuid
+
+    def uuids(self, *indexes):
+        return {self.uuid(index) for index in indexes}
+
+
+@pytest.fixture
+def rig():
+    """Makes a Rig on a profile; all are closed at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(profile="dgx-a100", config=None):
+            # A short path: pytest's own directory would leave no room for a socket's name.
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gdp-")))
+            made = Rig(stack.enter_context(SimulatedNode(profile)), directory)
+            if config is not None:
+                made.write(config)
+            return made
+
+        yield make
+
+
+FAST = """\
+version: v1
+health: {probeInterval: 200ms, recoverAfter: 500ms}
+reconcile: {leavingGrace: 200ms, rediscoveryInterval: 300ms, driverCallTimeout: 500ms}
+"""
+
+
+@pytest.fixture
+def fast():
+    """A config in which everything that takes time takes little, with more text after it."""
+
+    def make(more=""):
+        return FAST + more
+
+    return make
