@@ -17,8 +17,13 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that `argv` (default: the process's own) names and return its exit status."""
+    """Run the command that `argv` (default: the process's own) names and return its exit status.
+
+    0 says that it did what was asked, 1 that it could not or that there are problems, 2 that `argv` cannot be understood.
+    """
     from device_plugin.cli.arguments import parse_arguments  # noqa: PLC0415 - after the variables above are set
+    from device_plugin.cli.report import print_failure  # noqa: PLC0415 - the same
+    from device_plugin.errors import PluginError  # noqa: PLC0415 - the same
 
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
     # Each command imports what it needs: `validate` wants no gRPC, `run` no simulated kubelet.
@@ -26,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = getattr(command, arguments.command)(arguments)
         sys.stdout.flush()
+    except PluginError as error:
+        print_failure(error, arguments)
+        return 1
     except BrokenPipeError:
         # The reader of our output has gone. Keep the interpreter from trying to print the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,30 +1,28 @@
-"""argv and the environment -> what a command is to do. Options of the config come from its model; the process's own stand here."""
+"""argv -> what a command is to do. The options of the config come from its model, those of the process from `process_options`."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import itertools
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import textwrap
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from device_plugin import __version__
-from device_plugin.config.options import ConfigOption, OptionKind, options
-from device_plugin.config.source import ConfigSource
-from device_plugin.config.values import parse_duration
-from device_plugin.errors import ConfigError
-from device_plugin.logs import FORMATS, LEVELS
-from device_plugin.problems import Origin, Problem, ProblemKind, Severity
-from device_plugin.supervisor.settings import (
-    DEFAULT_CDI_DIRECTORY,
-    DEFAULT_KUBELET_SOCKET,
-    DEFAULT_POD_RESOURCES_SOCKET,
-)
+from device_plugin.cli.process_options import CDI, CONFIG_SOURCE, LOGS, PROCESS_OPTIONS, SERVING, SIMULATE
+from device_plugin.config.options import ConfigOption, OptionKind, options, parse_bool
+from device_plugin.config.values import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from device_plugin.cli.process_options import ProcessOption
 
 PROGRAM = "gpu-device-plugin"
 CONFIG_DEST = "config:"  # argparse destinations of the config's options: this and the flag's first name
+OUTPUTS = ("table", "json", "yaml")
 
 COMMANDS = {
     "run": "serve this node's GPUs to kubelet; what happens without a command",
@@ -34,78 +32,54 @@ COMMANDS = {
     "cdi": "write or list CDI specifications",
     "kubelet": "run the stand-in kubelet by hand, to try a plugin against",
 }
+CDI_ACTIONS = {
+    "generate": "print or write this node's CDI specifications",
+    "list": "list the device names that a container runtime would find",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessOption:
-    """An option of the process rather than of the config: a flag, the variables that stand in for it, and its default."""
+class Formatter(argparse.HelpFormatter):
+    """An option's names and then its value, once: the same text under every version of Python."""
 
-    flag: str
-    variables: tuple[str, ...]
-    default: str
-    help: str
-    metavar: str = "TEXT"
-    choices: tuple[str, ...] = ()
+    def __init__(self, prog: str, width: int | None = None) -> None:
+        super().__init__(prog, max_help_position=28, width=width)
 
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        return f"{', '.join(action.option_strings)} {action.metavar}"
 
-CONFIG_SOURCE = (
-    ProcessOption("config-file", ("CONFIG_FILE",), "", "the config file", "PATH"),
-    ProcessOption("config-dir", ("CONFIG_DIR",), "", "a directory of config files, one for each key of a ConfigMap", "PATH"),
-    ProcessOption("config-name", ("CONFIG_NAME",), "", "which file of --config-dir is this node's", "NAME"),
-    ProcessOption("default-config", ("DEFAULT_CONFIG",), "", "the file of --config-dir to use without --config-name", "NAME"),
-    ProcessOption(
-        "fallback-strategies",
-        ("FALLBACK_STRATEGIES",),
-        "",
-        "what to do with neither, in order: named (a file called default), single (the only file), empty (no config)",
-        "LIST",
-    ),
-)
-SIMULATION = (ProcessOption("simulate", (), "", "use simulated GPUs: the name of a shipped node profile, or a file", "PROFILE"),)
-LOGS = (
-    ProcessOption("log-level", ("LOG_LEVEL",), "info", "how much to log", choices=LEVELS),
-    ProcessOption(
-        "log-format", ("LOG_FORMAT",), "", "text on a terminal and json elsewhere, unless said otherwise", choices=FORMATS
-    ),
-)
-CDI = (
-    ProcessOption("cdi-feature-flags", ("CDI_FEATURE_FLAGS",), "", "switches for the content of CDI specifications", "LIST"),
-    ProcessOption("cdi-disable-hooks", ("CDI_DISABLE_HOOKS",), "", "hooks to leave out of CDI specifications, or all", "LIST"),
-)
-CDI_DIRECTORY = (
-    ProcessOption("cdi-directory", ("CDI_DIRECTORY",), str(DEFAULT_CDI_DIRECTORY), "where CDI specifications stand", "PATH"),
-)
-RUN = (
-    ProcessOption(
-        "kubelet-socket",
-        ("KUBELET_SOCKET",),
-        str(DEFAULT_KUBELET_SOCKET),
-        "kubelet's socket; our own stand beside it. Empty: serve in the default directory and never register",
-        "PATH",
-    ),
-    ProcessOption(
-        "pod-resources-socket",
-        ("POD_RESOURCES_SOCKET",),
-        str(DEFAULT_POD_RESOURCES_SOCKET),
-        "kubelet's pod-resources socket, which tells who holds what",
-        "PATH",
-    ),
-    ProcessOption("config-poll-interval", ("CONFIG_POLL_INTERVAL",), "30s", "how often the config is read again", "DURATION"),
-    ProcessOption(
-        "file-notifications",
-        ("FILE_NOTIFICATIONS",),
-        "true",
-        "let the kernel tell of changed files, so that polls come sooner; false: polls alone",
-        choices=("true", "false"),
-    ),
-)
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False)  # paths and flags stay whole
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with the exit status and the form of a Problem: usage errors name the word, not the whole usage."""
+    """argparse that says of a word it cannot place what was meant, and in one line."""
 
-    def error(self, message: str) -> Any:
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(add_help=False, allow_abbrev=False, **settings)
+        self.add_argument("-h", "--help", action="help", help="Print this text.")
+
+    def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Every parser answers for its own words: the one of a command knows the flags that were meant."""
+        found, strange = super().parse_known_args(args, namespace)
+        if strange:
+            self.error("; ".join(self._explained(list(args or ()), strange)))
+        return found, []
+
+    def _explained(self, words: Sequence[str], strange: Sequence[str]) -> Iterable[str]:
+        before = ""
+        for word in strange:
+            if word.startswith("-"):
+                flag = word.partition("=")[0]
+                known = [name for action in self._actions for name in action.option_strings]
+                yield f"unknown flag {flag}{_did_you_mean(flag.lower().replace('_', '-'), known)}"
+            elif not before.startswith("-") or "=" in before:  # else it is the value of the unknown flag
+                yield _explained_word(words, word)
+            before = word
 
 
 class _Version(argparse.Action):
@@ -118,111 +92,14 @@ class _Version(argparse.Action):
 
 def parse_arguments(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> argparse.Namespace:
     """The command's arguments; `command` names it. Without a command's name it is `run`, as NVIDIA's plugin is started."""
-    environment = os.environ if environment is None else environment
-    words = [_spelled_out(word) for word in argv]
+    words = _spelled_out(argv)
     if not words or (words[0] not in COMMANDS and words[0] not in ("-h", "--help", "--version")):
         words.insert(0, "run")
     arguments = make_parser().parse_args(words)
-    arguments.environment = dict(environment)
+    if arguments.command is None:
+        make_parser().error("expected a command")
+    arguments.environment = dict(os.environ if environment is None else environment)
     return arguments
-
-
-def make_parser() -> Parser:
-    """The parser of all commands."""
-    parser = Parser(
-        prog=PROGRAM,
-        description="A Kubernetes device plugin for NVIDIA GPUs. Without a command, or with flags only, it runs.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and the commit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
-    by_name = {
-        name: commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
-        for name, text in COMMANDS.items()
-    }
-    run, plan, demo, cdi, kubelet = (by_name[name] for name in ("run", "plan", "demo", "cdi", "kubelet"))
-    run.add_argument("--version", action=_Version, nargs=0, help="print the version and the commit")
-    for one in (run, plan):
-        _add_process_options(one, *CONFIG_SOURCE, *SIMULATION, *LOGS, *CDI)
-        _add_config_options(one)
-    _add_process_options(run, *RUN, *CDI_DIRECTORY)
-    plan.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
-    validate = by_name["validate"]
-    validate.add_argument("files", nargs="+", metavar="FILE", help="a config file")
-    demo.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto, colour on a terminal")
-    _add_process_options(kubelet, *LOGS)
-    kubelet.add_argument("directory", metavar="DIR", help="where its kubelet.sock and the plugins' sockets stand")
-    _add_cdi_commands(cdi)
-    return parser
-
-
-def _add_cdi_commands(cdi: argparse.ArgumentParser) -> None:
-    actions = cdi.add_subparsers(dest="action", metavar="ACTION", required=True, title="actions", parser_class=Parser)
-    generate = actions.add_parser("generate", help="write this node's CDI specifications", allow_abbrev=False)
-    _add_process_options(generate, *CONFIG_SOURCE, *SIMULATION, *LOGS, *CDI)
-    _add_config_options(generate)
-    generate.add_argument(
-        "--output", metavar="FILE", default="-", help="a file, or a directory for all classes; default: standard output"
-    )
-    listing = actions.add_parser("list", help="list the device names that a container runtime would find", allow_abbrev=False)
-    listing.add_argument(
-        "--cdi-directory",
-        action="append",
-        metavar="PATH",
-        help="where to look; may be repeated; default: /etc/cdi and /var/run/cdi",
-    )
-
-
-def version_text() -> str:
-    """Two lines, as the peer prints: the version, and the commit that the image was built from, if it says so."""
-    return f"{PROGRAM} {__version__}\ncommit: {os.environ.get('GPU_DEVICE_PLUGIN_COMMIT', 'unknown')}"
-
-
-def process_value(arguments: argparse.Namespace, option: ProcessOption) -> str:
-    """The flag if given, else the first variable present (even if empty), else the default."""
-    given = getattr(arguments, _dest(option.flag), None)
-    if given is not None:
-        return str(given)
-    present = next((name for name in option.variables if name in arguments.environment), None)
-    value = option.default if present is None else arguments.environment[present]
-    if option.choices and value and value not in option.choices:
-        raise _wrong(present or f"--{option.flag}", f"expected one of {', '.join(option.choices)}, not {value!r}")
-    return str(value)
-
-
-def process_list(arguments: argparse.Namespace, option: ProcessOption) -> tuple[str, ...]:
-    """A list given as a text with commas."""
-    return tuple(item.strip() for item in process_value(arguments, option).split(",") if item.strip())
-
-
-def process_duration(arguments: argparse.Namespace, option: ProcessOption) -> float:
-    """Seconds. Raises ConfigError."""
-    try:
-        seconds = parse_duration(process_value(arguments, option))
-    except ValueError as error:
-        raise _wrong(f"--{option.flag}", str(error)) from error
-    if seconds <= 0:
-        raise _wrong(f"--{option.flag}", "expected more than 0")
-    return seconds
-
-
-def named(group: Sequence[ProcessOption], flag: str) -> ProcessOption:
-    """The option of that flag in its group."""
-    return next(option for option in group if option.flag == flag)
-
-
-def config_source(arguments: argparse.Namespace) -> ConfigSource:
-    """Where the config's text comes from. Raises ConfigError if both a file and a directory are named."""
-    values = {option.flag: process_value(arguments, option) for option in CONFIG_SOURCE}
-    if values["config-file"] and values["config-dir"]:
-        raise _wrong("--config-dir", "give either --config-file or --config-dir, not both")
-    return ConfigSource(
-        file=values["config-file"],
-        directory=values["config-dir"],
-        name=values["config-name"],
-        default=values["default-config"],
-        fallbacks=process_list(arguments, named(CONFIG_SOURCE, "fallback-strategies")),
-    )
 
 
 def config_flags(arguments: argparse.Namespace) -> dict[str, object]:
@@ -234,40 +111,84 @@ def config_flags(arguments: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def _wrong(source: str, message: str) -> ConfigError:
-    return ConfigError([Problem(Severity.ERROR, ProblemKind.CONFIG, message, Origin(source))])
+def version_text() -> str:
+    """Two lines, as the peer prints: the version, and the commit that the image was built from, if it says so."""
+    return f"{PROGRAM} {__version__}\ncommit: {os.environ.get('GPU_DEVICE_PLUGIN_COMMIT', 'unknown')}"
 
 
-def _spelled_out(word: str) -> str:
-    """One dash is as good as two, and a switch without a value means true: both as NVIDIA's plugin takes them."""
-    if word.startswith("-") and not word.startswith("--") and len(word) > 2:
-        word = f"-{word}"
-    return f"{word}=true" if word in _switches() else word
+def make_parser(columns: int | None = None) -> Parser:
+    """The parser of all commands. Its help is as wide as the terminal, or has `columns`."""
+    shape: dict[str, Any] = {"formatter_class": partial(Formatter, width=columns)}
+    parser = Parser(
+        prog=PROGRAM,
+        usage="%(prog)s [COMMAND] [OPTION...]",
+        description="A Kubernetes device plugin for NVIDIA GPUs. Without a command, or with flags only, it runs.",
+        epilog=f"Each command has its own: {PROGRAM} COMMAND --help.",
+        **shape,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", prog=PROGRAM)
+    arguments_of = {"run": "[OPTION...]", "validate": "FILE...", "cdi": "ACTION [OPTION...]", "kubelet": "[OPTION...] DIR"}
+    run, plan, validate, demo, cdi, kubelet = (
+        commands.add_parser(
+            name, help=text, description=_sentence(text), usage=f"%(prog)s {arguments_of.get(name, '[OPTION...]')}", **shape
+        )
+        for name, text in COMMANDS.items()
+    )
+    for one in (parser, run):
+        one.add_argument("--version", action=_Version, nargs=0, help="Print the version and the commit.")
+    _add_options(run, *CONFIG_SOURCE, SIMULATE, *LOGS, *CDI, *SERVING)
+    plan.add_argument("-o", "--output", choices=OUTPUTS, default="table", metavar="|".join(OUTPUTS), help="Default: table.")
+    _add_options(plan, *CONFIG_SOURCE, SIMULATE, *LOGS, *CDI)
+    for one in (run, plan):
+        _add_config_options(one)
+    validate.add_argument("files", nargs="+", metavar="FILE", help="A config file, or - for standard input.")
+    colours = ("auto", "always", "never")
+    demo.add_argument(
+        "--color", choices=colours, default="auto", metavar="|".join(colours), help="Default: auto, colour on a terminal."
+    )
+    _add_options(kubelet, *LOGS)
+    kubelet.add_argument("directory", metavar="DIR", help="Where its kubelet.sock and the plugins' sockets stand.")
+    _add_cdi_actions(cdi, shape)
+    return parser
 
 
-def _switches() -> frozenset[str]:
-    return frozenset(f"--{flag}" for option in options() if option.kind is OptionKind.BOOL for flag in option.flags)
+def _add_cdi_actions(cdi: argparse.ArgumentParser, shape: dict[str, Any]) -> None:
+    actions = cdi.add_subparsers(dest="action", metavar="ACTION", required=True, title="actions", prog=cdi.prog)
+    generate, listing = (
+        actions.add_parser(name, help=text, description=_sentence(text), usage="%(prog)s [OPTION...]", **shape)
+        for name, text in CDI_ACTIONS.items()
+    )
+    generate.add_argument(
+        "--output",
+        metavar="FILE",
+        default="-",
+        help="A file for the class of GPUs, or a directory for all classes. Default: standard output.",
+    )
+    _add_options(generate, *CONFIG_SOURCE, SIMULATE, *LOGS, *CDI)
+    _add_config_options(generate)
+    listing.add_argument(
+        "--cdi-directory",
+        action="append",
+        metavar="PATH",
+        help="Where to look; may be repeated, the last one wins. Default: /etc/cdi and /var/run/cdi.",
+    )
 
 
-def _dest(flag: str) -> str:
-    return flag.replace("-", "_")
-
-
-def _add_process_options(parser: argparse.ArgumentParser, *group: ProcessOption) -> None:
+def _add_options(parser: argparse.ArgumentParser, *group: ProcessOption) -> None:
     for option in group:
-        variables = f" [{', '.join(option.variables)}]" if option.variables else ""
-        default = f"; default: {option.default}" if option.default else ""
         parser.add_argument(
             f"--{option.flag}",
-            dest=_dest(option.flag),
-            metavar=None if option.choices else option.metavar,
-            choices=option.choices or None,
-            help=f"{option.help}{default}{variables}".replace("%", "%%"),
+            dest=option.destination,
+            action="append" if option.kind is OptionKind.LIST else "store",
+            metavar=option.metavar,
+            help=_escaped(option.help),
         )
 
 
 def _add_config_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("config options", "each wins over its variable in brackets, which wins over the config file")
+    group = parser.add_argument_group(
+        "options of the config", "Each wins over its variable in brackets, which wins over the config file."
+    )
     for option in options():
         repeatable = option.kind in (OptionKind.LIST, OptionKind.INTS)
         group.add_argument(
@@ -275,11 +196,63 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
             dest=f"{CONFIG_DEST}{option.flags[0]}",
             action="append" if repeatable else "store",
             metavar=_metavar(option),
-            help=f"{option.help} [{', '.join(option.variables)}]".replace("%", "%%"),
+            help=_escaped(option.help),
         )
 
 
 def _metavar(option: ConfigOption) -> str:
-    if option.choices:
-        return "|".join(option.choices)
-    return {OptionKind.BOOL: "true|false", OptionKind.STRING: "TEXT", OptionKind.LIST: "LIST", OptionKind.INTS: "LIST"}[option.kind]
+    kinds = {OptionKind.BOOL: "true|false", OptionKind.STRING: "TEXT", OptionKind.LIST: "LIST", OptionKind.INTS: "LIST"}
+    return "NAME" if option.choices and option.kind is OptionKind.STRING else kinds[option.kind]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")  # argparse formats help texts
+
+
+def _spelled_out(argv: Sequence[str]) -> list[str]:
+    """One dash is as good as two, and a switch without a value means true: both as NVIDIA's plugin takes them."""
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    return [*map(_spelled_out_word, argv[:end]), *argv[end:]]
+
+
+def _spelled_out_word(word: str) -> str:
+    if word.startswith("-o") and word[2:].lstrip("=") in OUTPUTS:
+        return word  # -ojson, a habit from kubectl
+    if len(word) > 2 and word[0] == "-" and word[1].isalpha():
+        word = f"-{word}"
+    return f"{word}=true" if word in _switches() else word
+
+
+@cache
+def _switches() -> frozenset[str]:
+    names = [flag for option in options() if option.kind is OptionKind.BOOL for flag in option.flags]
+    names += [option.flag for option in PROCESS_OPTIONS if option.kind is OptionKind.BOOL]
+    return frozenset(f"--{name}" for name in names)
+
+
+def _explained_word(words: Sequence[str], word: str) -> str:
+    """What a word that belongs to nothing was likely meant to be."""
+    for before, this in itertools.pairwise(words):
+        switch = before.removesuffix("=true")
+        if this == word and switch in _switches() and _is_bool(word):
+            return f"{shown(word)} belongs to nothing: write {switch}={word}"
+    if word in COMMANDS:
+        return f"the command {word} comes first: {PROGRAM} {word} [OPTION...]"
+    return f"{shown(word)} is no command and no flag's value{_did_you_mean(word, COMMANDS)}"
+
+
+def _is_bool(word: str) -> bool:
+    try:
+        parse_bool(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _did_you_mean(found: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(found, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from device_plugin.cli.arguments import SIMULATION, config_flags, config_source, named, process_value
+from device_plugin.cli.arguments import config_flags
+from device_plugin.cli.process_options import SIMULATE, config_source, process_value
 from device_plugin.config.load import load
 from device_plugin.errors import ConfigError, PluginError
 from device_plugin.hardware.model import Platform
 from device_plugin.hardware.nvml import NvmlDriver
 from device_plugin.hardware.sysfs import Host
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
-from device_plugin.simulation.node import SimulatedNode
-from device_plugin.supervisor.discovery import read_inventory
+from device_plugin.supervisor.hardware import DriverThreads
 from device_plugin.supervisor.local_driver import LocalDriver, LocalPlatform
 
 if TYPE_CHECKING:
@@ -24,48 +25,71 @@ if TYPE_CHECKING:
 
     from device_plugin.config.load import Loaded
     from device_plugin.config.model import Config
-    from device_plugin.hardware.driver import Driver
+    from device_plugin.hardware.driver import Driver, Event
     from device_plugin.hardware.model import Inventory
     from device_plugin.logs import Logger
+    from device_plugin.simulation.node import SimulatedNode
+
+REAL_ROOT = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """How to reach the hardware. `simulated` is None on a real node; `root` holds /sys, /proc and /dev."""
+    """How to reach the hardware. `simulated` is None on a real node; `root` holds /sys, /proc and /dev.
+
+    `flags` are the config's flags as given, with what goes with a simulated node.
+    """
 
     simulated: SimulatedNode | None
     root: Path
     flags: dict[str, object]
     logger: Logger
 
-    def make_driver(self, config: Config) -> Callable[[], Driver]:
-        """What makes a Driver for a thread."""
-        if self.simulated is not None:
-            return NvmlDriver
-        root = Path(config.flags.plugin.container_driver_root or "/")
-        return lambda: LocalDriver(root)
-
-    def host(self, config: Config) -> Host:
-        """The file systems. Device nodes are looked for in the driver root if it has a `dev`."""
-        if self.simulated is not None:
-            return self.simulated.host
-        driver_root = Path(config.flags.plugin.container_driver_root or "/")
-        return Host(self.root, dev_root=driver_root if (driver_root / "dev").is_dir() else None)
-
-    def platform(self, config: Config) -> Callable[[Sequence[str]], Platform]:
-        """What tells the platform from the GPUs' names."""
-        if self.simulated is not None:
-            return lambda _: Platform.NVML
-        return LocalPlatform(Path(config.flags.plugin.container_driver_root or "/"), self.logger)
+    def make_hardware(
+        self,
+        config: Callable[[], Config],
+        on_events: Callable[[Sequence[Event]], None],
+        on_watch_changed: Callable[[dict[str, str]], None],
+    ) -> tuple[DriverThreads, Host]:
+        """The driver, and the file systems. Called on the running loop, once the first config is known."""
+        driver_root = Path(config().flags.plugin.container_driver_root or "/")
+        host = self._host(driver_root)
+        hardware = DriverThreads(
+            self._make_driver(driver_root),
+            host,
+            self._platform(driver_root),
+            call_timeout_seconds=lambda: config().reconcile.driver_call_timeout,
+            on_events=on_events,
+            on_watch_changed=on_watch_changed,
+            simulated=self.simulated is not None,
+        )
+        return hardware, host
 
     def read_inventory(self, config: Config) -> Inventory:
-        """The Inventory now, read on this very thread: for commands that end. Raises DriverError."""
-        driver = self.make_driver(config)()
-        facts = driver.open()
-        try:
-            return read_inventory(driver, facts, self.host(config), self.platform(config), simulated=self.simulated is not None)
-        finally:
-            driver.close()
+        """The Inventory now, read as `run` reads it, so that no call that hangs holds a command up. Raises DriverError."""
+
+        async def read() -> Inventory:
+            hardware, _ = self.make_hardware(lambda: config, lambda _: None, lambda _: None)
+            try:
+                return await hardware.discover(fresh=True)
+            finally:
+                hardware.close()
+
+        return asyncio.run(read())
+
+    def _make_driver(self, driver_root: Path) -> Callable[[], Driver]:
+        return NvmlDriver if self.simulated is not None else lambda: LocalDriver(driver_root)
+
+    def _host(self, driver_root: Path) -> Host:
+        """Device nodes are looked for in the driver root if it has a `dev`."""
+        if self.simulated is not None:
+            return self.simulated.host
+        return Host(self.root, dev_root=driver_root if (driver_root / "dev").is_dir() else None)
+
+    def _platform(self, driver_root: Path) -> Callable[[Sequence[str]], Platform]:
+        if self.simulated is not None:
+            return lambda _: Platform.NVML
+        return LocalPlatform(driver_root, self.logger)
 
 
 def load_config(arguments: argparse.Namespace, node: Node) -> Loaded:
@@ -80,11 +104,17 @@ def load_config(arguments: argparse.Namespace, node: Node) -> Loaded:
 def open_node(arguments: argparse.Namespace, logger: Logger) -> Iterator[Node]:
     """The node that `--simulate` asks for, or this machine's. Raises PluginError for a profile that cannot be used."""
     flags = config_flags(arguments)
-    profile = process_value(arguments, named(SIMULATION, "simulate"))
+    profile = process_value(arguments, SIMULATE)
     if not profile:
-        yield Node(None, Path("/"), flags, logger)
+        yield Node(None, REAL_ROOT, flags, logger)
         return
-    with SimulatedNode(profile) as simulated:
+    from device_plugin.simulation.node import SimulatedNode  # noqa: PLC0415 - a real node pays nothing for it
+
+    try:
+        simulated = SimulatedNode(profile)
+    except OSError as error:
+        raise PluginError(f"the files of the simulated node cannot be written: {error}") from error
+    with simulated:
         # The simulated node's files are the only ones that go with its GPUs.
         flags |= {"driver-root-ctr-path": str(simulated.root), "driver-root": str(simulated.root)}
         yield Node(simulated, simulated.root, flags, logger)
@@ -94,7 +124,7 @@ def refuse_beside_real_gpus(node: Node, kubelet_socket: Path | None) -> None:
     """Simulated GPUs must never reach the kubelet of a node that has real ones (NVIDIA/k8s-test-infra#591). Raises PluginError."""
     if node.simulated is None or kubelet_socket is None:
         return
-    real = Host(Path("/")).nvidia_gpus()
-    if real or Path("/dev/nvidiactl").is_char_device():
-        found = f"NVIDIA GPUs at {', '.join(real)}" if real else "the NVIDIA driver's device nodes"
+    gpus = Host(REAL_ROOT).nvidia_gpus()
+    if gpus or (REAL_ROOT / "dev/nvidiactl").is_char_device():
+        found = f"NVIDIA GPUs at {', '.join(gpus)}" if gpus else "the NVIDIA driver's device nodes"
         raise PluginError(f"--simulate is refused: this machine has {found}, and {kubelet_socket} may be its kubelet")

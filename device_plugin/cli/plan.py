@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from device_plugin.cdi import options_from
-from device_plugin.cli.arguments import CDI, named, process_list
 from device_plugin.cli.node import load_config, open_node
-from device_plugin.cli.report import format_table, print_data, print_problems
+from device_plugin.cli.process_options import CDI_DISABLE_HOOKS, CDI_FEATURE_FLAGS, process_list
+from device_plugin.cli.report import format_table, print_data
 from device_plugin.cli.run import configure_logs
-from device_plugin.errors import ConfigError, PluginError
 from device_plugin.logs import get_logger
-from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.problems import Severity
 from device_plugin.sharing.message import KUBELET_LIMIT_BYTES, list_bytes
 from device_plugin.sharing.plan import plan as plan_offer
 from device_plugin.sharing.usage import describe_gpus
@@ -21,25 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from device_plugin.hardware.model import Inventory
+    from device_plugin.problems import Problem
     from device_plugin.sharing.offer import Offer
     from device_plugin.sharing.usage import GpuUse
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    """Exit status 1 if the config cannot be used, the hardware cannot be read, or the Offer has an error."""
-    try:
-        configure_logs(arguments)
-        with open_node(arguments, get_logger()) as node:
-            loaded = load_config(arguments, node)
-            feature_flags = process_list(arguments, named(CDI, "cdi-feature-flags"))
-            options_from(loaded.config, feature_flags, process_list(arguments, named(CDI, "cdi-disable-hooks")))
-            inventory = node.read_inventory(loaded.config)
-    except ConfigError as error:
-        print_problems(error.problems)
-        return 1
-    except PluginError as error:
-        print_problems([Problem(Severity.ERROR, ProblemKind.HARDWARE, str(error), Origin("node"))])
-        return 1
+    """Exit status 1 if the Offer has an error. Raises PluginError where there is none: a broken config, no hardware to read."""
+    configure_logs(arguments)
+    with open_node(arguments, get_logger()) as node:
+        loaded = load_config(arguments, node)
+        # Their values are checked as `run` would; nothing of them shows here.
+        options_from(loaded.config, process_list(arguments, CDI_FEATURE_FLAGS), process_list(arguments, CDI_DISABLE_HOOKS))
+        inventory = node.read_inventory(loaded.config)
     offer = plan_offer(inventory, loaded.config)
     problems = tuple(dict.fromkeys((*loaded.problems, *offer.problems)))
     if arguments.output == "table":
@@ -51,7 +44,8 @@ def plan(arguments: argparse.Namespace) -> int:
 
 def _print_table(inventory: Inventory, offer: Offer, problems: Sequence[Problem]) -> None:
     kind = "simulated node" if inventory.simulated else "node"
-    print(f"This {kind}: {len(inventory.gpus)} GPUs, driver {inventory.driver_version or 'unknown'}\n")
+    count = len(inventory.gpus) + len(inventory.unreadable)
+    print(f"This {kind}: {count} {'GPU' if count == 1 else 'GPUs'}, driver {inventory.driver_version or 'unknown'}\n")
     rows = [
         (
             resource.name,

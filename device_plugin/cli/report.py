@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
 
+from device_plugin.cli.process_options import as_stated
+from device_plugin.errors import ConfigError
+from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Sequence
 
-    from device_plugin.problems import Problem
+    from device_plugin.errors import PluginError
 
 
-def print_problems(problems: Iterable[Problem], *, file: Any = None) -> None:
+def print_problems(problems: Iterable[Problem], *, file: TextIO | None = None) -> None:
     """One problem a line, its place first."""
     for problem in problems:
         print(problem, file=file or sys.stderr)
+
+
+def print_failure(error: PluginError, arguments: argparse.Namespace) -> None:
+    """Why a command could not do its work, as problems."""
+    if isinstance(error, ConfigError):
+        print_problems(as_stated(error.problems, arguments))
+    else:
+        print_problems([node_error(str(error))])
+
+
+def node_error(message: str, source: str = "node") -> Problem:
+    """A problem of this machine rather than of what was asked for. `source`: a file of it, where it is about one."""
+    return Problem(Severity.ERROR, ProblemKind.HARDWARE, message, Origin(source))
 
 
 def print_data(data: Any, form: str) -> None:

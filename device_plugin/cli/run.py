@@ -5,66 +5,76 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_plugin import __version__
-from device_plugin.cli.arguments import (
-    CDI,
+from device_plugin.cli.node import open_node, refuse_beside_real_gpus
+from device_plugin.cli.process_options import (
     CDI_DIRECTORY,
-    LOGS,
-    RUN,
+    CDI_DISABLE_HOOKS,
+    CDI_FEATURE_FLAGS,
+    CONFIG_POLL_INTERVAL,
+    FILE_NOTIFICATIONS,
+    KUBELET_SOCKET,
+    LOG_FORMAT,
+    LOG_LEVEL,
+    POD_RESOURCES_SOCKET,
+    as_stated,
     config_source,
-    named,
-    process_duration,
+    process_bool,
     process_list,
+    process_path,
+    process_seconds,
     process_value,
 )
-from device_plugin.cli.node import open_node, refuse_beside_real_gpus
 from device_plugin.cli.report import print_problems
 from device_plugin.errors import ConfigError, PluginError
-from device_plugin.logs import configure, get_logger
+from device_plugin.logs import configure, get_logger, log_problem
 from device_plugin.supervisor.configuration import ConfigKeeper
-from device_plugin.supervisor.hardware import DriverThreads
 from device_plugin.supervisor.settings import DEFAULT_KUBELET_SOCKET, Settings
 from device_plugin.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from typing import Literal
 
     from device_plugin.cli.node import Node
-    from device_plugin.config.model import Config
-    from device_plugin.hardware.driver import Event
-    from device_plugin.hardware.sysfs import Host
+    from device_plugin.config.source import ConfigSource
     from device_plugin.logs import Logger
 
 END_SECONDS = 4.8  # kubelet gives a pod at least 5 s; a driver call that hangs must not use them up
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit status 0 after a signal, 1 for what made serving impossible."""
+    """Exit status 0 after a signal, 1 for what made serving impossible. Raises ConfigError while there is no log to say it."""
+    log_format = configure_logs(arguments)
+    logger = get_logger()
     try:
-        configure_logs(arguments)
-        logger = get_logger()
         with open_node(arguments, logger) as node:
-            settings = settings_from(arguments, node.root)
+            settings, source = settings_from(arguments, node.root), config_source(arguments)
             logger.info("plugin.started", version=__version__, pid=os.getpid(), directory=str(settings.socket_directory))
             refuse_beside_real_gpus(node, settings.kubelet_socket)
-            asyncio.run(_serve(arguments, settings, node, logger))
+            asyncio.run(_serve(arguments, settings, source, node, logger))
     except ConfigError as error:
-        print_problems(error.problems)
+        problems = as_stated(error.problems, arguments)
+        if log_format == "text":
+            print_problems(problems)  # for a person, who reads `file:line:column:` first
+        else:
+            for problem in problems:
+                log_problem(logger, problem)
         return 1
     except PluginError as error:
-        get_logger().error("plugin.failed", reason=str(error))
+        logger.error("plugin.failed", reason=str(error))  # noqa: TRY400 - raised on purpose: its text says it all
         return 1
     return 0
 
 
-async def _serve(arguments: argparse.Namespace, settings: Settings, node: Node, logger: Logger) -> None:
-    config = ConfigKeeper(config_source(arguments), environment=arguments.environment, flags=node.flags, logger=logger)
-    supervisor = Supervisor(settings, config, _make_hardware(node), logger=logger)
+async def _serve(arguments: argparse.Namespace, settings: Settings, source: ConfigSource, node: Node, logger: Logger) -> None:
+    config = ConfigKeeper(source, environment=arguments.environment, flags=node.flags, logger=logger)
+    supervisor = Supervisor(settings, config, node.make_hardware, logger=logger)
     loop = asyncio.get_running_loop()
 
     def end(number: int) -> None:
@@ -80,27 +90,6 @@ async def _serve(arguments: argparse.Namespace, settings: Settings, node: Node, 
     await supervisor.run()
 
 
-def _make_hardware(node: Node) -> Callable[..., tuple[DriverThreads, Host]]:
-    def make(
-        config: Callable[[], Config],
-        on_events: Callable[[Sequence[Event]], None],
-        on_watch_changed: Callable[[dict[str, str]], None],
-    ) -> tuple[DriverThreads, Host]:
-        host = node.host(config())
-        hardware = DriverThreads(
-            node.make_driver(config()),
-            host,
-            node.platform(config()),
-            call_timeout_seconds=lambda: config().reconcile.driver_call_timeout,
-            on_events=on_events,
-            on_watch_changed=on_watch_changed,
-            simulated=node.simulated is not None,
-        )
-        return hardware, host
-
-    return make
-
-
 def _end_at_the_latest() -> None:
     """Whatever hangs in the kernel or in a library, the process ends in time."""
     timer = threading.Timer(END_SECONDS, os._exit, (0,))
@@ -108,24 +97,26 @@ def _end_at_the_latest() -> None:
     timer.start()
 
 
-def configure_logs(arguments: argparse.Namespace) -> None:
-    """Set up logging as flags and variables say. Raises ConfigError."""
-    log_format = process_value(arguments, named(LOGS, "log-format"))
-    level = process_value(arguments, named(LOGS, "log-level"))
-    configure(level, "text" if log_format == "text" else "json" if log_format == "json" else None)
+def configure_logs(arguments: argparse.Namespace) -> Literal["text", "json"]:
+    """Set up logging as flags and variables say; the format. Raises ConfigError."""
+    chosen = process_value(arguments, LOG_FORMAT)
+    log_format: Literal["text", "json"] = "text" if chosen == "text" or (not chosen and sys.stderr.isatty()) else "json"
+    configure(process_value(arguments, LOG_LEVEL), log_format)
+    return log_format
 
 
 def settings_from(arguments: argparse.Namespace, host_root: Path) -> Settings:
     """The process's settings. Raises ConfigError."""
-    socket = process_value(arguments, named(RUN, "kubelet-socket"))
+    registers = bool(process_value(arguments, KUBELET_SOCKET))
+    kubelet_socket = process_path(arguments, KUBELET_SOCKET) if registers else None
     return Settings(
-        socket_directory=Path(socket).absolute().parent if socket else DEFAULT_KUBELET_SOCKET.parent,
-        kubelet_socket=Path(socket).absolute() if socket else None,
-        pod_resources_socket=Path(process_value(arguments, named(RUN, "pod-resources-socket"))),
+        socket_directory=(kubelet_socket or DEFAULT_KUBELET_SOCKET).parent,
+        kubelet_socket=kubelet_socket,
+        pod_resources_socket=process_path(arguments, POD_RESOURCES_SOCKET),
         host_root=host_root,
-        cdi_directory=Path(process_value(arguments, *CDI_DIRECTORY)),
-        cdi_feature_flags=process_list(arguments, named(CDI, "cdi-feature-flags")),
-        cdi_disabled_hooks=process_list(arguments, named(CDI, "cdi-disable-hooks")),
-        config_poll_seconds=process_duration(arguments, named(RUN, "config-poll-interval")),
-        notifications=process_value(arguments, named(RUN, "file-notifications")) == "true",
+        cdi_directory=process_path(arguments, CDI_DIRECTORY),
+        cdi_feature_flags=process_list(arguments, CDI_FEATURE_FLAGS),
+        cdi_disabled_hooks=process_list(arguments, CDI_DISABLE_HOOKS),
+        config_poll_seconds=process_seconds(arguments, CONFIG_POLL_INTERVAL),
+        notifications=process_bool(arguments, FILE_NOTIFICATIONS),
     )

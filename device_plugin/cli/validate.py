@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from device_plugin.cli.report import print_problems
+from device_plugin.config.document import decode
 from device_plugin.config.load import load
 from device_plugin.config.source import ConfigSource
 from device_plugin.errors import ConfigError
+from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 
 if TYPE_CHECKING:
     import argparse
 
+STANDARD_INPUT = "-"
+
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Exit status 1 if any file cannot be used. Flags and variables play no part: the files alone are looked at."""
-    status = 0
-    for file in arguments.files:
-        try:
+    """Exit status 1 if any file cannot be used; then nothing but problems is printed. Flags and variables play no part."""
+    found = {file: _problems(file) for file in arguments.files}
+    for problems in found.values():
+        print_problems(problems, file=sys.stdout)
+    if any(problem.severity is Severity.ERROR for problems in found.values() for problem in problems):
+        return 1
+    for file in found:
+        print(f"{_shown(file)}: ok")
+    return 0
+
+
+def _problems(file: str) -> list[Problem]:
+    """What there is to say about a file. What is about the whole of it stands at its start."""
+    name = _shown(file)
+    try:
+        if file == STANDARD_INPUT:
+            text: str | None = decode(sys.stdin.buffer.read(), name)
+        else:
             source = ConfigSource(file=file).read()
             if source.missing:
-                print(f"{file}:1:1: error: there is no such file")
-                status = 1
-                continue
-            loaded = load(source.text, file=file)
-        except ConfigError as error:
-            print_problems(error.problems)
-            status = 1
-        else:
-            print_problems(loaded.problems)
-            print(f"{file}: ok")
-    return status
+                return [Problem(Severity.ERROR, ProblemKind.CONFIG, "there is no such file", Origin(name, 1, 1))]
+            text = source.text
+        problems = load(text, file=name).problems
+    except ConfigError as error:
+        problems = error.problems
+    return [problem if problem.origin.line else replace(problem, origin=Origin(name, 1, 1)) for problem in problems]
+
+
+def _shown(file: str) -> str:
+    return "<stdin>" if file == STANDARD_INPUT else file

@@ -106,7 +106,7 @@ class ConfigOption:
         """
         texts = list(raw) if isinstance(raw, (list, tuple)) else [raw]
         if self.kind is OptionKind.BOOL:
-            return _parse_bool(texts[-1])
+            return parse_bool(texts[-1])
         if self.kind is OptionKind.STRING:
             return texts[-1]
         items = [item.strip() for text in texts for item in str(text).split(",")]
@@ -120,7 +120,7 @@ _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE = ("0", "f", "F", "FALSE", "false", "False", "")
 
 
-def _parse_bool(text: object) -> bool:
+def parse_bool(text: object) -> bool:
     if isinstance(text, bool):
         return text
     if text in _TRUE:
