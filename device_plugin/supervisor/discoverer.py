@@ -96,7 +96,8 @@ class Discoverer:
         """
         self._looked_at = asyncio.get_running_loop().time()
         on_bus = (self._host.nvidia_gpus(), self._host.driver_version())
-        fresh = self._fresh or self._away is not None or on_bus != self._seen_on_bus or (due and self._health.awaits_return)
+        misses = self._health.awaits_return or (self.inventory is not None and len(on_bus[0]) > _counted(self.inventory))
+        fresh = self._fresh or self._away is not None or on_bus != self._seen_on_bus or (due and misses)
         self._fresh, self._seen_on_bus = False, on_bus
         try:
             inventory = await self._hardware.discover(fresh=fresh)
@@ -148,3 +149,8 @@ class Discoverer:
 
 def _unreadable(inventory: Inventory | None) -> set[int]:
     return {gpu.index for gpu in inventory.unreadable} if inventory else set()
+
+
+def _counted(inventory: Inventory) -> int:
+    """How many GPUs the driver counts; one on the bus that it does not count may be bound to it later."""
+    return len({gpu.index for gpu in (*inventory.gpus, *inventory.unreadable)})

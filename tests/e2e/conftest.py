@@ -54,9 +54,10 @@ class Rig:
         async with contextlib.AsyncExitStack() as stack:
             if kubelet:
                 await stack.enter_async_context(self.kubelet)
+            ready_before = len(self.of("plugin.became_ready"))
             plugin = await stack.enter_async_context(self.plugin(**options))
             if ready:
-                await self.wait_log("plugin.became_ready")
+                await self.wait_log("plugin.became_ready", ready_before + 1)
             yield plugin
             if kubelet:
                 assert self.kubelet.crash is None, self.kubelet.crash
