@@ -15,11 +15,13 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 import pytest
 import structlog
 
+from device_plugin.serving import leaving
 from device_plugin.simulation.kubelet import StandInKubelet
 from device_plugin.simulation.kubelet_devices import Pod
 from device_plugin.simulation.kubelet_record import Happening
 from device_plugin.simulation.node import SimulatedNode
 from device_plugin.simulation.plugin import SimulatedPlugin
+from device_plugin.supervisor import discoverer, holders, prober, supervisor
 
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
@@ -122,6 +124,19 @@ def rig():
             return made
 
         yield make
+
+
+SETTLES_SECONDS = 0.5  # how long an answer counts as under way, in these tests
+
+
+@pytest.fixture(autouse=True)
+def _hasten(monkeypatch):
+    """Run the waits that no config shortens at a tenth of their length."""
+    monkeypatch.setattr(leaving, "ANSWER_SETTLES_SECONDS", SETTLES_SECONDS)
+    monkeypatch.setattr(holders, "BOOKED_WITHIN_SECONDS", SETTLES_SECONDS)
+    monkeypatch.setattr(supervisor, "HOLDERS_POLL_SECONDS", 0.2)
+    monkeypatch.setattr(prober, "HANGING_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(discoverer, "FIRST_RETRY_SECONDS", 0.1)
 
 
 FAST = """\

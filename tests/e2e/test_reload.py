@@ -155,7 +155,9 @@ async def test_a_resource_that_goes_leaves_then_shows_nothing_then_closes(rig, f
         steps = [(len(entry.devices), len(entry.healthy)) for entry in node.lists(GPU)]
         assert steps == [(16, 16), (16, 0), (0, 0)]
         assert node.healthy(SHARED) == before, "the same replicas under the new name"
-        assert list(node.sockets.glob("gpu-device-plugin-*.sock")) == [node.sockets / "gpu-device-plugin-nvidia.com-gpu.shared.sock"]
+        assert list(node.sockets.glob("gpu-device-plugin-*.sock")) == [
+            node.sockets / "gpu-device-plugin-nvidia.com-gpu.shared.sock"
+        ]
 
 
 async def test_back_and_forth_before_the_grace_is_over_is_no_gap(rig, fast):

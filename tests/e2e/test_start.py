@@ -68,9 +68,7 @@ async def test_single_on_a_node_that_does_not_fit_waits_and_starts_once_it_is_re
         await node.wait_log("plugin.became_ready")
 
 
-@pytest.mark.parametrize(
-    "trouble", ["LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", "LIB_RM_VERSION_MISMATCH", "UNKNOWN"]
-)
+@pytest.mark.parametrize("trouble", ["LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", "LIB_RM_VERSION_MISMATCH", "UNKNOWN"])
 async def test_a_driver_that_is_away_ends_the_start_where_the_config_says_so(rig, fast, trouble):
     node = rig(config=fast("flags: {failOnInitError: true}\n"))
     node.node.answer("nvmlInitWithFlags", trouble)
@@ -199,15 +197,14 @@ async def test_a_directory_that_cannot_hold_the_state_file_does_not_stop_serving
 async def test_a_second_process_waits_and_names_the_holder(rig, fast):
     """Two servers on one directory unlink each other's sockets (grpc/grpc#17122)."""
     node = rig(config=fast())
-    async with node.running() as first:
-        async with node.plugin() as second:
-            await node.wait_log("directory.awaited")
-            assert "pid" in node.of("directory.awaited")[0]["holder"]
-            assert node.registrations() == 1
-            await first.stop()
-            await node.wait_log("plugin.became_ready", 2)
-            await node.kubelet.wait_allocatable(GPU, 8)
-            assert second.supervisor is not first.supervisor
+    async with node.running() as first, node.plugin() as second:
+        await node.wait_log("directory.awaited")
+        assert "pid" in node.of("directory.awaited")[0]["holder"]
+        assert node.registrations() == 1
+        await first.stop()
+        await node.wait_log("plugin.became_ready", 2)
+        await node.kubelet.wait_allocatable(GPU, 8)
+        assert second.supervisor is not first.supervisor
 
 
 async def test_an_internal_task_that_crashes_ends_the_process_with_its_error(rig, fast, monkeypatch):

@@ -1,0 +1,144 @@
+"""No GPU is given to a second pod that must not share it, and no ID leaves a list before its time."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from device_plugin.simulation.kubelet_devices import PodRejected
+
+GPU = "nvidia.com/gpu"
+SHARED = "nvidia.com/gpu.shared"
+WHOLE = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 1}]}}\n"
+REPLICAS = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4, rename: gpu.shared}]}}\n"
+MIXED = "flags: {migStrategy: mixed}\n"
+
+
+def gpus_of(ids):
+    return {device_id.partition("::")[0] for device_id in ids}
+
+
+async def test_from_whole_to_shared_and_back_while_a_pod_holds(rig, fast):
+    """One GPU given to two pods (NVIDIA/k8s-device-plugin#135)."""
+    node = rig("l4x4", config=fast())
+    async with node.running():
+        held = gpus_of((await node.admit("whole", gpu=1)).devices("main", GPU))
+        node.write(fast(REPLICAS))
+        await node.kubelet.wait_allocatable(SHARED, 12)
+        await asyncio.sleep(0.6)  # the grace is over, the pod is not
+        assert not gpus_of(node.healthy(SHARED)) & held
+        assert len(node.kubelet.listed(SHARED)) == 16, "what is held is listed, Unhealthy"
+        sharing = gpus_of((await node.admit("shared", **{SHARED: 1})).devices("main", SHARED))
+        assert not sharing & held
+        node.write(fast(WHOLE))
+        await node.kubelet.wait_allocatable(GPU, 3)  # the holder of a whole GPU goes on under the name it has
+        assert not gpus_of(node.healthy(GPU)) & sharing
+        node.kubelet.delete("shared")
+        await node.kubelet.wait_allocatable(GPU, 4)
+        node.write(fast(REPLICAS))
+        await node.kubelet.wait_allocatable(SHARED, 12)
+        node.kubelet.delete("whole")
+        await node.kubelet.wait_allocatable(SHARED, 16)
+
+
+async def test_from_whole_to_mig_and_back_while_a_pod_holds(rig, fast):
+    node = rig(config=fast(MIXED))
+    async with node.running():
+        held = gpus_of((await node.admit("whole", gpu=8)).devices("main", GPU))
+        assert len(held) == 8
+        node.node.set_mig_mode(0, enabled=True)
+        node.node.repartition(0, ["3g.20gb", "3g.20gb"])
+        await node.wait(lambda: len(node.kubelet.listed("nvidia.com/mig-3g.20gb")) == 2)
+        await asyncio.sleep(0.6)
+        assert not node.healthy("nvidia.com/mig-3g.20gb")
+        node.kubelet.delete("whole")
+        await node.kubelet.wait_allocatable("nvidia.com/mig-3g.20gb", 2)
+        pod = await node.admit("mig", **{"nvidia.com/mig-3g.20gb": 1})
+        assert pod.devices("main", "nvidia.com/mig-3g.20gb")
+        node.node.set_mig_mode(0, enabled=False)
+        await node.wait(lambda: node.uuid(0) in node.kubelet.listed(GPU))
+        await asyncio.sleep(0.6)
+        assert node.uuid(0) not in node.healthy(GPU)
+        node.kubelet.delete("mig")
+        await node.kubelet.wait_allocatable(GPU, 8)
+
+
+async def test_an_edit_made_while_the_plugin_was_away_is_treated_like_a_live_one(rig, fast):
+    node = rig("l4x4", config=fast())
+    async with node.kubelet:
+        async with node.running(kubelet=False):
+            held = gpus_of((await node.admit("whole", gpu=1)).devices("main", GPU))
+        node.write(fast(REPLICAS))
+        async with node.running(kubelet=False):
+            await node.kubelet.wait_allocatable(SHARED, 12)
+            assert not any(gpus_of(entry.healthy) & held for entry in node.lists(SHARED)), "not even in the first list"
+            node.kubelet.delete("whole")
+            await node.kubelet.wait_allocatable(SHARED, 16)
+        assert node.kubelet.crash is None
+
+
+async def test_without_the_pod_resources_socket_the_grace_has_to_do_and_that_is_said(rig, fast):
+    node = rig("l4x4", config=fast().replace("leavingGrace: 200ms", "leavingGrace: 800ms"))
+    async with node.running(pod_resources=False):
+        held = gpus_of((await node.admit("whole", gpu=1)).devices("main", GPU))
+        assert node.of("pod_resources.missing")
+        await asyncio.sleep(0.6)  # nothing that was answered is under way
+        node.write(fast(REPLICAS).replace("leavingGrace: 200ms", "leavingGrace: 800ms"))
+        await node.wait(lambda: len(node.kubelet.listed(SHARED)) == 16)
+        assert not node.healthy(SHARED), "any of the four may be held, for all that is known"
+        await node.kubelet.wait_allocatable(SHARED, 16, 5.0)
+        assert held <= gpus_of(node.healthy(SHARED))
+
+
+async def test_an_allocation_that_meets_an_edit_gets_what_it_asked_and_nobody_else_does(rig, fast):
+    """A refusal of a device that kubelet chose a moment before the edit would fail that pod for good; so it is given, and what stands
+    on the same GPU by now is not."""
+    node = rig("l4x4", config=fast())
+    async with node.running():
+        client = node.kubelet._clients[GPU]
+        node.write(fast(REPLICAS))
+        await node.kubelet.wait_allocatable(SHARED, 16)
+        chosen = node.uuid(2)
+        await client.allocate([chosen])  # chosen before the list came
+        await node.wait(lambda: chosen not in gpus_of(node.healthy(SHARED)))
+        assert len(node.healthy(SHARED)) == 12
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_slow_and_interleaved_allocations_never_lose_an_id_under_way(rig, fast, seed):
+    """An ID that leaves the list around its Allocate kills kubelet (seen on kubelet 1.36)."""
+    node = rig("l4x4", config=fast().replace("leavingGrace: 200ms", "leavingGrace: 0s"))
+    node.kubelet._rng.seed(seed)
+    configs = [fast(), fast(REPLICAS), fast(WHOLE), fast(REPLICAS.replace("4", "2"))]
+    async with node.running():
+        done = asyncio.Event()
+
+        async def place():
+            number = 0
+            while not done.is_set():
+                number += 1
+                for resource in (GPU, SHARED):
+                    with contextlib.suppress(PodRejected, KeyError):
+                        await node.admit(f"p{number}", **{resource: 1})
+                    node.kubelet.manager.pods.pop(f"p{number}", None)
+                await asyncio.sleep(0.002)
+
+        placing = asyncio.create_task(place())
+        for number in range(16):
+            node.write(configs[(number * (seed + 1)) % 4].replace("leavingGrace: 200ms", "leavingGrace: 0s"))
+            await asyncio.sleep(0.15)
+        done.set()
+        await placing
+        assert node.kubelet.crash is None
+
+
+async def test_a_leaving_id_stays_until_the_last_answer_that_named_it_has_settled(rig, fast):
+    node = rig("l4x4", config=fast().replace("leavingGrace: 200ms", "leavingGrace: 0s"))
+    async with node.running(pod_resources=False):
+        loop = asyncio.get_running_loop()
+        chosen = next(iter((await node.admit("a", gpu=1)).devices("main", GPU)))
+        answered_at = loop.time()
+        node.write(fast(REPLICAS).replace("leavingGrace: 200ms", "leavingGrace: 0s"))
+        await node.wait(lambda: not node.healthy(GPU))
+        await node.wait(lambda: chosen not in node.kubelet.listed(GPU))
+        assert 0.5 <= loop.time() - answered_at < 1.5
