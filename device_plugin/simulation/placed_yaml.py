@@ -19,7 +19,7 @@ class PlacedYaml:
     def __init__(self, text: str, source: str) -> None:
         self._source = source
         try:
-            loader = yaml.SafeLoader(text)
+            loader = yaml.CSafeLoader(text)
             self._root = loader.get_single_node()
             duplicates = list(self._duplicate_keys(self._root, ()))
             self.data: Any = loader.construct_document(self._root) if self._root is not None else None

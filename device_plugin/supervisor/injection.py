@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from device_plugin.allocation.cdi_names import CdiClass, gpu_name
 from device_plugin.allocation.model import Injection
-from device_plugin.cdi import CDI_DIRECTORIES, build_specs, check_names, list_devices, options_from, roots_from, write_specs
 from device_plugin.config.values import DeviceIdStrategy
 from device_plugin.errors import InjectionImpossible
 from device_plugin.health.state import EVERY_GPU
@@ -50,9 +49,21 @@ def prepare(
     still_named = _still_named(injection, names.values(), held)
     if not uses_cdi:
         # Specifications of an earlier config stay for those who hold their names, and go with the last of them.
-        if held is not None:
+        if held is not None and any(settings.cdi_directory.glob("*")):
+            from device_plugin.cdi import write_specs  # noqa: PLC0415 - a start without CDI is the faster for not importing it
+
             write_specs((), settings.cdi_directory, still_named=_still_named(injection, (), held))
         return Prepared(injection)
+    from device_plugin.cdi import (  # noqa: PLC0415 - as above
+        CDI_DIRECTORIES,
+        build_specs,
+        check_names,
+        list_devices,
+        options_from,
+        roots_from,
+        write_specs,
+    )
+
     roots = roots_from(config, settings.host_root)
     try:
         built = build_specs(inventory, roots, options_from(config, settings.cdi_feature_flags, settings.cdi_disabled_hooks))
