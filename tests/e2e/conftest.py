@@ -89,7 +89,7 @@ class Rig:
     async def wait(self, condition, timeout_seconds=10.0):
         try:
             async with asyncio.timeout(timeout_seconds):
-                while not condition():
+                while not condition():  # noqa: ASYNC110 - a condition of the node has no event to wait for
                     await asyncio.sleep(0.01)
         except TimeoutError:
             raise AssertionError(f"not within {timeout_seconds} s; the log: {self.log[-15:]}") from None

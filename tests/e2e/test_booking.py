@@ -91,8 +91,8 @@ async def test_without_the_pod_resources_socket_the_grace_has_to_do_and_that_is_
 
 
 async def test_an_allocation_that_meets_an_edit_gets_what_it_asked_and_nobody_else_does(rig, fast):
-    """A refusal of a device that kubelet chose a moment before the edit would fail that pod for good; so it is given, and what stands
-    on the same GPU by now is not."""
+    """To refuse a device that kubelet chose a moment before the edit would fail that pod for good: it is given, and what stands on
+    the same GPU by now is not."""
     node = rig("l4x4", config=fast())
     async with node.running():
         client = node.kubelet._clients[GPU]

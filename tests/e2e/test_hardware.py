@@ -12,6 +12,7 @@ GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 MIXED = "flags: {migStrategy: mixed}\n"
 REPLICAS = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n"
+_PROBED = ("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetFieldValues")
 TWO_SHARED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4, rename: gpu.shared, devices: 2}]}}\n"
 
 
@@ -31,7 +32,7 @@ async def test_one_lost_gpu_costs_one_gpu(rig, fast):
 
 
 async def test_a_lost_gpu_does_not_make_another_one_shared(rig, fast):
-    """An entry that claims a count of GPUs goes on claiming the lost one: no whole GPU turns into a shared one under a running pod."""
+    """An entry that claims a count of GPUs goes on claiming the lost one: no whole GPU becomes a shared one under a running pod."""
     node = rig(config=fast(TWO_SHARED))
     async with node.running():
         await node.kubelet.wait_allocatable(SHARED, 8)
@@ -133,12 +134,7 @@ async def test_access_lost_to_every_gpu_ends_the_process(rig, fast):
     """After `systemctl daemon-reload` the container has no access any more and stays Ready (NVIDIA/k8s-device-plugin#426)."""
     node = rig(config=fast())
     async with node.running() as plugin:
-        for call in (
-            "nvmlDeviceGetTotalEccErrors",
-            "nvmlDeviceGetMemoryErrorCounter",
-            "nvmlDeviceGetRemappedRows",
-            "nvmlDeviceGetFieldValues",
-        ):
+        for call in _PROBED:
             node.node.answer(call, "NO_PERMISSION")
         with pytest.raises(AccessLost):
             await asyncio.wait_for(plugin.wait_end(), 5)

@@ -35,7 +35,7 @@ async def test_a_restarted_kubelet_has_the_list_at_once_however_slow_the_driver_
 
 
 async def test_containers_that_were_not_running_start_again_after_a_restart_of_kubelet(rig, fast):
-    """`no healthy devices present` is final for a pod that kubelet admits before the plugin is back (kubernetes/kubernetes#133382)."""
+    """`no healthy devices present` is final for a pod that is admitted before the plugin is back (kubernetes/kubernetes#133382)."""
     node = rig(config=fast())
     async with node.running():
         await node.admit("a", gpu=2)

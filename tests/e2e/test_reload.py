@@ -1,7 +1,6 @@
 """Edits of the config: what changes at kubelet, what stays, and what is refused."""
 
 import asyncio
-import os
 import shutil
 
 import pytest
@@ -38,8 +37,8 @@ class ConfigMap:
 
 @pytest.mark.parametrize("notified", [True, False])
 async def test_five_swaps_of_the_volume_in_a_row_are_followed(rig, fast, notified):
-    """An edited ConfigMap changed nothing until a restart (NVIDIA/gpu-operator#1144), and watches on the file died with the first swap
-    of `..data` (open-feature/flagd#42, Kuadrant/limitador#95)."""
+    """An edited ConfigMap changed nothing until a restart (NVIDIA/gpu-operator#1144), and a watch on the file died with the first
+    swap of `..data` (open-feature/flagd#42, Kuadrant/limitador#95)."""
     node = rig()
     volume = ConfigMap(node.directory / "volume")
     volume.write(fast())
@@ -60,7 +59,7 @@ async def test_rewrite_rename_delete_and_return_are_followed(rig, fast):
         await node.kubelet.wait_allocatable(GPU, 16)
         draft = node.config_file.with_suffix(".swp")  # an editor's rename
         draft.write_text(fast(shared(3)))
-        os.replace(draft, node.config_file)
+        draft.replace(node.config_file)
         await node.kubelet.wait_allocatable(GPU, 24)
         node.config_file.unlink()
         await node.wait_log("config.vanished")
@@ -128,8 +127,8 @@ async def test_an_edit_that_cannot_be_keeps_the_last_good_config(rig, fast, edit
 
 
 async def test_an_edit_to_single_waits_for_the_node_to_fit(rig, fast):
-    """A switch from mixed to single on a heterogeneous layout panicked (NVIDIA/gpu-operator#460): the old config goes on, and the edit
-    comes into force once the node has been repartitioned, without another edit."""
+    """A switch from mixed to single on a heterogeneous layout panicked (NVIDIA/gpu-operator#460): the old config goes on, and the
+    edit comes into force once the node has been repartitioned, without another edit."""
     node = rig("a100-mig-mixed", config=fast("flags: {migStrategy: mixed}\n"))
     async with node.running():
         before = {name: state.healthy for name, state in node.kubelet.manager.resources.items()}

@@ -11,6 +11,13 @@ from device_plugin.supervisor.state_file import FILE_NAME
 
 GPU = "nvidia.com/gpu"
 MIXED = "flags: {migStrategy: mixed}\n"
+TWICE = """\
+sharing:
+  timeSlicing:
+    resources:
+    - {name: nvidia.com/gpu, replicas: 2, devices: [0]}
+    - {name: nvidia.com/gpu, rename: gpu.b, replicas: 2, devices: [0]}
+"""
 PATIENT = "flags: {failOnInitError: false}\n"
 
 
@@ -36,11 +43,7 @@ async def test_a_broken_config_ends_the_start_with_every_problem(rig):
 @pytest.mark.parametrize(
     ("config", "kind"),
     [
-        (
-            "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2, devices: [0]},"
-            " {name: nvidia.com/gpu, rename: gpu.b, replicas: 2, devices: [0]}]}}\n",
-            "contradiction",
-        ),
+        (TWICE, "contradiction"),
         ("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 20000}]}}\n", "too-large"),
     ],
 )
@@ -79,8 +82,8 @@ async def test_a_driver_that_is_away_ends_the_start_where_the_config_says_so(rig
 
 @pytest.mark.parametrize("trouble", ["LIBRARY_NOT_FOUND", "LIB_RM_VERSION_MISMATCH"])
 async def test_not_to_fail_means_to_try_again_until_the_driver_is_there(rig, fast, trouble):
-    """With failOnInitError false the peer idled for ever after one failed init (NVIDIA/k8s-device-plugin#170), and was Ready with no
-    device under a version mismatch (NVIDIA/k8s-device-plugin#221)."""
+    """With failOnInitError false the peer idled for ever after one failed init (NVIDIA/k8s-device-plugin#170), and was Ready
+    with no device under a version mismatch (NVIDIA/k8s-device-plugin#221)."""
     node = rig(config=fast(PATIENT))
     node.node.answer("nvmlInitWithFlags", trouble)
     async with node.running(ready=False):
