@@ -114,9 +114,9 @@ class Presence:
         except PermissionError:
             self._tell("kubelet.denied", denied("look at kubelet's socket", self.socket))
             return Kubelet(None, is_accepting=False, number=before.number)
-        except SocketUnusable as problem:
+        except (SocketUnusable, OSError) as problem:
             self._tell("kubelet.denied", str(problem))
-            return Kubelet(identity, is_accepting=False, number=before.number)
+            return Kubelet(None, is_accepting=False, number=before.number)
         if is_accepting:
             self._tell("kubelet.found", None)
         else:

@@ -8,6 +8,7 @@ kubelet has opened its ListAndWatch stream and has been given the list.
 from __future__ import annotations
 
 import asyncio
+from enum import StrEnum
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import grpc
@@ -49,6 +50,15 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.enable_retries", 0),
 )
+
+
+class Loss(StrEnum):
+    """Why a registration holds no longer."""
+
+    NEW_KUBELET = "new kubelet"
+    SOCKET = "socket taken away"
+    STREAM = "stream ended"
+    OPTIONS = "options changed"
 
 
 class Registration:
@@ -143,21 +153,22 @@ class Registration:
         self._kubelet_number = None
         self._changes.notify()
         held = loop.time() - since
-        self._logger.warning("resource.registration_lost", reason=reason, held_seconds=round(held, 1))
-        if held >= STEADY_SECONDS:
+        self._logger.warning("resource.registration_lost", reason=str(reason), held_seconds=round(held, 1))
+        self._presence.look(doubting=True)  # kubelet may have gone: then its successor is looked for at once
+        if held >= STEADY_SECONDS or reason is Loss.NEW_KUBELET:
             self._backoff.reset()
-        elif reason == "stream ended" and self._presence.look(doubting=True).is_accepting:
+        elif reason is not Loss.OPTIONS:
             await self._wait_turn(kubelet)
 
-    def _lost_because(self, kubelet: Kubelet) -> str | None:
+    def _lost_because(self, kubelet: Kubelet) -> Loss | None:
         if self._presence.kubelet.number != kubelet.number:
-            return "new kubelet"
+            return Loss.NEW_KUBELET
         if not self._server.owns_socket():
-            return "socket taken away"
+            return Loss.SOCKET
         if not self._server.has_stream:
-            return "stream ended"
+            return Loss.STREAM
         # Kubelet reads the options at registration only.
-        return None if self._server.options == self._options else "options changed"
+        return None if self._server.options == self._options else Loss.OPTIONS
 
     async def _unless_replaced(self, kubelet: Kubelet, attempt: Coroutine[None, None, None]) -> None:
         """Run the attempt, but give it up when another kubelet has come: a hung one must not hold us."""

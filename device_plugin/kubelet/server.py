@@ -120,9 +120,11 @@ class ResourceServer:
 
         A stream that ends while kubelet waits for Allocate fails that pod for good.
         """
+        if self._servicer is None:
+            return True
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._running().idle.wait()
+                await self._servicer.idle.wait()
         except TimeoutError:
             self._logger.warning("calls.outlasted_grace", pending=self.pending_calls, grace_seconds=timeout_seconds)
             return False

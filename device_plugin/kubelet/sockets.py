@@ -151,7 +151,10 @@ class OwnSocket:
 
         Device and inode decide: as long as our server listens, the kernel holds the inode, and no other file can get its number.
         """
-        return self._identity is not None and self._identity.is_same_file(SocketIdentity.of(self.path))
+        try:
+            return self._identity is not None and self._identity.is_same_file(SocketIdentity.of(self.path))
+        except OSError:
+            return False  # a path that we cannot see is not one that leads to us
 
     def withdraw(self) -> None:
         """Remove the name if it is still ours."""

@@ -1,0 +1,149 @@
+"""One process of ours in a directory, and the others' sockets in it."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import socket
+
+import pytest
+
+from device_plugin.errors import SocketUnusable
+from device_plugin.kubelet.directory import HOLDER_FILE, ForeignSocket, SocketDirectory
+
+
+def bind(path, *, listen=True):
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(path))
+    if listen:
+        made.listen()
+    return made
+
+
+@pytest.fixture
+async def held(root, logger):
+    directory = SocketDirectory(root, logger=logger, holder="pid 7 on node-a")
+    await directory.acquire()
+    yield directory
+    directory.release()
+
+
+async def test_the_holder_is_written_down_and_goes_with_the_lock(held, root):
+    """A plain file, which kubelet's start leaves alone."""
+    assert (root / HOLDER_FILE).read_text() == "pid 7 on node-a\n"
+    held.release()
+    assert list(root.iterdir()) == []
+    held.release()
+
+
+@pytest.mark.looptime
+async def test_a_second_one_waits_and_names_the_first(held, root, logger, captured):
+    """However long it takes, it is one line in the log; then the second has the directory (grpc/grpc#17122)."""
+    second = SocketDirectory(root, logger=logger, holder="pid 8 on node-a")
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(600)
+    assert not waiting.done()
+    assert [entry["holder"] for entry in captured if entry["event"] == "directory.awaited"] == ["pid 7 on node-a"]
+    held.release()
+    await waiting
+    assert (root / HOLDER_FILE).read_text() == "pid 8 on node-a\n"
+    second.release()
+
+
+@pytest.mark.looptime
+async def test_a_lock_without_a_note_is_awaited_too(root, logger, captured):
+    """Somebody holds the lock who wrote no file: the holder is unknown, and that is said."""
+    descriptor = os.open(root, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    waiting = asyncio.create_task(SocketDirectory(root, logger=logger).acquire())
+    await asyncio.sleep(5)
+    assert [entry["holder"] for entry in captured] == ["unknown"]
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    os.close(descriptor)
+
+
+async def test_the_default_note_names_pid_and_host(root, logger):
+    """What a person needs to find the other process."""
+    directory = SocketDirectory(root, logger=logger)
+    await directory.acquire()
+    assert (root / HOLDER_FILE).read_text() == f"pid {os.getpid()} on {socket.gethostname()}\n"
+    directory.release()
+
+
+async def test_dead_sockets_of_ours_are_cleared_and_nothing_else(root, logger):
+    """Left-overs of a killed process go, staging names too; living ones, other plugins' and plain files stay."""
+    for name in ("gpu-device-plugin-nvidia.com-gpu.sock", ".gpu-device-plugin-0a1b2c3d.sock", "nvidia-gpu.sock", "kubelet.sock"):
+        bind(root / name).close()
+    alive = bind(root / "gpu-device-plugin-alive.sock")
+    (root / "gpu-device-plugin-state.json").write_text("{}")
+    directory = SocketDirectory(root, logger=logger)
+    await directory.acquire()
+    assert sorted(path.name for path in root.iterdir()) == [
+        "gpu-device-plugin-alive.sock",
+        "gpu-device-plugin-state.json",
+        HOLDER_FILE,
+        "kubelet.sock",
+        "nvidia-gpu.sock",
+    ]
+    directory.release()
+    alive.close()
+
+
+async def test_living_sockets_of_other_plugins_for_our_resources_are_found(held, root):
+    """Two plugins for one resource overwrite each other's lists (kubernetes/kubernetes#52190): their sockets' names tell."""
+    sockets = [bind(root / name) for name in ("nvidia-gpu.sock", "nvidia.com-gpu.sock", "nvidia-mig-1g.10gb.sock", "other.sock")]
+    bind(root / "nvidia-gpu.shared.sock").close()
+    found = held.foreign_sockets(["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb"])
+    assert found == (
+        ForeignSocket("nvidia.com/gpu", str(root / "nvidia-gpu.sock")),
+        ForeignSocket("nvidia.com/gpu", str(root / "nvidia.com-gpu.sock")),
+        ForeignSocket("nvidia.com/mig-1g.10gb", str(root / "nvidia-mig-1g.10gb.sock")),
+    )
+    for made in sockets:
+        made.close()
+
+
+async def test_our_own_sockets_are_not_foreign(held, root):
+    """Our prefix is not NVIDIA's."""
+    own = bind(root / "gpu-device-plugin-nvidia.com-gpu.sock")
+    assert held.foreign_sockets(["nvidia.com/gpu"]) == ()
+    own.close()
+
+
+async def test_a_missing_directory_is_named_with_what_to_mount(root, logger):
+    """Kubelet's --root-dir does not move it; the path that was tried is in the message (kubernetes/kubernetes#120626)."""
+    with pytest.raises(SocketUnusable) as problem:
+        await SocketDirectory(root / "data01" / "kubelet", logger=logger).acquire()
+    assert str(problem.value) == (
+        f'there is no directory "{root}/data01/kubelet" for the sockets of device plugins. Kubelet makes it at its start, '
+        "always as /var/lib/kubelet/device-plugins on the host, whatever its --root-dir is: mount that, or say with "
+        "--kubelet-socket where kubelet.sock is"
+    )
+
+
+async def test_a_file_instead_of_the_directory_is_named(root, logger):
+    """A mount of the wrong thing."""
+    (root / "file").write_text("")
+    with pytest.raises(SocketUnusable, match="is no directory"):
+        await SocketDirectory(root / "file", logger=logger).acquire()
+
+
+@pytest.mark.parametrize("where", ["open", "write"])
+async def test_a_closed_directory_is_explained(root, logger, monkeypatch, where):
+    """Permission denied, with the path and what to look for (kubernetes/kubernetes#73240)."""
+
+    def refuse(*_args, **_kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    if where == "open":
+        monkeypatch.setattr("device_plugin.kubelet.directory.os.open", refuse)
+    else:
+        monkeypatch.setattr("pathlib.Path.write_text", refuse)
+    with pytest.raises(SocketUnusable, match=f'the directory "{root}": permission denied; '):
+        await SocketDirectory(root, logger=logger).acquire()
+    monkeypatch.undo()
+    again = SocketDirectory(root, logger=logger)
+    await asyncio.wait_for(again.acquire(), 2)
+    again.release()
