@@ -17,7 +17,7 @@ from device_plugin.errors import SocketTaken, SocketUnusable
 from device_plugin.kubelet.api.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
 from device_plugin.kubelet.directory import SocketDirectory
 from device_plugin.kubelet.server import ResourceServer
-from device_plugin.kubelet.sockets import target
+from device_plugin.kubelet.sockets import OwnSocket, target
 
 GPU = "nvidia.com/gpu"
 ROOT = Path(__file__).parents[2]
@@ -62,6 +62,23 @@ async def test_a_dead_socket_of_an_earlier_process_is_replaced(log, directory, s
     left_over.close()
     await server.start(snapshot(["a"]))
     assert server.owns_socket()
+    await server.stop(0.1)
+
+
+async def test_a_sweep_between_binding_and_naming_is_outlived(log, directory, snapshot, monkeypatch):
+    """Kubelet's start deletes every socket, perhaps the one we have bound and not named yet: it is bound again."""
+    publish, swept = OwnSocket.publish, []
+
+    def sweep_once(own):
+        if not swept:
+            swept.append(own.staging)
+            own.staging.unlink()
+        publish(own)
+
+    monkeypatch.setattr(OwnSocket, "publish", sweep_once)
+    server = new_server(directory, log)
+    await server.start(snapshot(["a"]))
+    assert (len(swept), server.owns_socket()) == (1, True)
     await server.stop(0.1)
 
 

@@ -16,6 +16,7 @@ from device_plugin.kubelet.api.deviceplugin.v1beta1.deviceplugin_pb2_grpc import
 )
 from device_plugin.kubelet.registration import call_register
 from device_plugin.kubelet.sockets import target
+from device_plugin.simulation.kubelet import StandInKubelet
 from device_plugin.simulation.kubelet_devices import Container, KubeletCrashed, Pod, PodRejected, StartRefused
 from device_plugin.simulation.kubelet_record import Happening
 
@@ -314,3 +315,18 @@ async def test_a_stopped_kubelet_leaves_its_socket_and_refuses(kubelet):
     assert kubelet.socket.is_socket()
     with pytest.raises(RegistrationFailed, match="could not reach kubelet"):
         await call_register(kubelet.socket, "x.sock", GPU, OPTIONS)
+
+
+async def test_the_same_seed_makes_the_same_choices(plugin, snapshot, directory):
+    """What kubelet leaves to chance is drawn from a seed, so that a test that fails can be run again."""
+    await plugin.serve(snapshot([f"{number}" for number in range(8)]))
+    chosen = []
+    for seed in (1, 1, 2):
+        async with StandInKubelet(directory / f"kubelet-{len(chosen)}", seed=seed) as stand_in:
+            server = plugin.servers[GPU]
+            (stand_in.directory / server.endpoint).hardlink_to(directory / server.endpoint)
+            await call_register(stand_in.socket, server.endpoint, GPU, OPTIONS)
+            await stand_in.wait_allocatable(GPU, 8)
+            pods = [await stand_in.admit(Pod.of(f"pod-{number}", gpu=2)) for number in range(4)]
+            chosen.append([pod.devices("main", GPU) for pod in pods])
+    assert chosen[0] == chosen[1] != chosen[2]
