@@ -73,11 +73,13 @@ class Parser(argparse.ArgumentParser):
     def _explained(self, words: Sequence[str], strange: Sequence[str]) -> Iterable[str]:
         before = ""
         for word in strange:
-            if word.startswith("-"):
+            if word == "--":
+                pass
+            elif word.startswith("-"):
                 flag = word.partition("=")[0]
                 known = [name for action in self._actions for name in action.option_strings]
                 yield f"unknown flag {flag}{_did_you_mean(flag.lower().replace('_', '-'), known)}"
-            elif not before.startswith("-") or "=" in before:  # else it is the value of the unknown flag
+            elif not before.startswith("-") or before == "--" or "=" in before:  # else it is the value of the unknown flag
                 yield _explained_word(words, word)
             before = word
 
@@ -96,8 +98,6 @@ def parse_arguments(argv: Sequence[str], environment: Mapping[str, str] | None =
     if not words or (words[0] not in COMMANDS and words[0] not in ("-h", "--help", "--version")):
         words.insert(0, "run")
     arguments = make_parser().parse_args(words)
-    if arguments.command is None:
-        make_parser().error("expected a command")
     arguments.environment = dict(os.environ if environment is None else environment)
     return arguments
 

@@ -9,7 +9,7 @@ from device_plugin.allocation.cdi_names import CdiClass
 from device_plugin.cdi import CDI_DIRECTORIES, build_specs, list_devices, options_from, roots_from, write_specs
 from device_plugin.cdi.spec import encode
 from device_plugin.cli.node import load_config, open_node
-from device_plugin.cli.process_options import CDI_DISABLE_HOOKS, CDI_FEATURE_FLAGS, process_list
+from device_plugin.cli.process_options import CDI_DISABLE_HOOKS, CDI_FEATURE_FLAGS, process_list, refusal
 from device_plugin.cli.report import format_table, node_error, print_problems
 from device_plugin.cli.run import configure_logs
 from device_plugin.errors import InjectionImpossible
@@ -31,6 +31,8 @@ def cdi(arguments: argparse.Namespace) -> int:
 
 
 def _generate(arguments: argparse.Namespace) -> int:
+    if not arguments.output:
+        raise refusal("--output", "expected a path, not an empty text")
     configure_logs(arguments)
     with open_node(arguments, get_logger()) as node:
         config = load_config(arguments, node).config

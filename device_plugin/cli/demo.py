@@ -23,7 +23,7 @@ def demo(arguments: argparse.Namespace) -> int:
     )
     try:
         asyncio.run(play(lambda line: print(line, flush=True), colour=wants_colour))
-    except PluginError as error:
+    except (PluginError, OSError, RuntimeError) as error:  # the latter from gRPC, for a path it cannot bind: a long TMPDIR
         print(f"The demo failed: {error}", file=sys.stderr)
         return 1
     return 0

@@ -130,7 +130,7 @@ def process_value(arguments: argparse.Namespace, option: ProcessOption) -> str:
     """The text that counts. Raises ConfigError where it is none of the option's choices."""
     value, source = stated(arguments, option)
     if option.choices and value not in (*option.choices, option.default):
-        raise _wrong(source, f"expected {_either(option.choices)}, not {shown(value)}")
+        raise refusal(source, f"expected {_either(option.choices)}, not {shown(value)}")
     return value
 
 
@@ -140,7 +140,7 @@ def process_list(arguments: argparse.Namespace, option: ProcessOption) -> tuple[
     items = tuple(item.strip() for item in value.split(",") if item.strip())
     for item in items:
         if option.choices and item not in option.choices:
-            raise _wrong(source, f"expected {_either(option.choices)}, not {shown(item)}")
+            raise refusal(source, f"expected {_either(option.choices)}, not {shown(item)}")
     return items
 
 
@@ -150,7 +150,7 @@ def process_bool(arguments: argparse.Namespace, option: ProcessOption) -> bool:
     try:
         return parse_bool(value)
     except ValueError as error:
-        raise _wrong(source, str(error)) from error
+        raise refusal(source, str(error)) from error
 
 
 def process_seconds(arguments: argparse.Namespace, option: ProcessOption) -> float:
@@ -159,14 +159,14 @@ def process_seconds(arguments: argparse.Namespace, option: ProcessOption) -> flo
     try:
         return parse_positive_duration(value)
     except ValueError as error:
-        raise _wrong(source, str(error)) from error
+        raise refusal(source, str(error)) from error
 
 
 def process_path(arguments: argparse.Namespace, option: ProcessOption) -> Path:
     """A path, made absolute from the working directory. Raises ConfigError for an empty one."""
     value, source = stated(arguments, option)
     if not value:
-        raise _wrong(source, "expected a path, not an empty text")
+        raise refusal(source, "expected a path, not an empty text")
     return Path(value).absolute()
 
 
@@ -175,11 +175,11 @@ def config_source(arguments: argparse.Namespace) -> ConfigSource:
     file, file_source = stated(arguments, CONFIG_FILE)
     directory, directory_source = stated(arguments, CONFIG_DIR)
     if file and directory:
-        raise _wrong(directory_source, f"names a directory while {file_source} names a file; give one of them")
+        raise refusal(directory_source, f"names a directory while {file_source} names a file; give one of them")
     for option in (CONFIG_NAME, DEFAULT_CONFIG, FALLBACK_STRATEGIES):
         value, source = stated(arguments, option)
         if value and not directory:
-            raise _wrong(source, f"chooses among the files of --{CONFIG_DIR.flag} ({CONFIG_DIR.variables[0]}), which is not given")
+            raise refusal(source, f"chooses among the files of --{CONFIG_DIR.flag} ({CONFIG_DIR.variables[0]}), which is not given")
     return ConfigSource(
         file=file,
         directory=directory,
@@ -208,5 +208,6 @@ def _either(choices: tuple[str, ...]) -> str:
     return f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
-def _wrong(source: str, message: str) -> ConfigError:
+def refusal(source: str, message: str) -> ConfigError:
+    """What is wrong with a value of the command line or the environment, at the flag or variable that gave it."""
     return ConfigError([Problem(Severity.ERROR, ProblemKind.CONFIG, message, Origin(source))])

@@ -35,13 +35,9 @@ def _problems(file: str) -> list[Problem]:
     """What there is to say about a file. What is about the whole of it stands at its start."""
     name = _shown(file)
     try:
-        if file == STANDARD_INPUT:
-            text: str | None = decode(sys.stdin.buffer.read(), name)
-        else:
-            source = ConfigSource(file=file).read()
-            if source.missing:
-                return [Problem(Severity.ERROR, ProblemKind.CONFIG, "there is no such file", Origin(name, 1, 1))]
-            text = source.text
+        text = decode(sys.stdin.buffer.read(), name) if file == STANDARD_INPUT else ConfigSource(file=file).read().text
+        if text is None:
+            return [Problem(Severity.ERROR, ProblemKind.CONFIG, "there is no such file", Origin(name, 1, 1))]
         problems = load(text, file=name).problems
     except ConfigError as error:
         problems = error.problems

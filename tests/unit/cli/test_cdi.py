@@ -1,0 +1,161 @@
+"""`cdi generate` and `cdi list`: the specifications of a node by hand."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+SCHEMAS = Path(__file__).parents[1] / "cdi" / "schemas"
+QUIET = {"LOG_LEVEL": "error"}
+
+
+def checked(text: str) -> dict:
+    """A specification that fits the schema of the version it states."""
+    document = json.loads(text)
+    jsonschema.Draft202012Validator(json.loads((SCHEMAS / f"{document['cdiVersion']}.json").read_text())).validate(document)
+    return document
+
+
+@pytest.fixture
+def generate(run_command):
+    return lambda *argv, profile="a100-mig-mixed": run_command("cdi", "generate", f"--simulate={profile}", *argv, environment=QUIET)
+
+
+@pytest.fixture
+def list_names(run_command):
+    return lambda *directories: run_command("cdi", "list", *(f"--cdi-directory={directory}" for directory in directories))
+
+
+@pytest.mark.parametrize("profile", ["t4", "a100-mig-mixed", "gb10"])
+def test_the_specification_of_the_gpus_goes_to_standard_output(generate, run_command, profile):
+    """Every GPU and MIG device that `plan` knows has its name in it."""
+    finished = generate("--mig-strategy=mixed", profile=profile)
+    assert finished.status == 0
+    document = checked(finished.out)
+    assert document["kind"] == "k8s.device-plugin.nvidia.com/gpu"
+    planned = json.loads(run_command("plan", "-ojson", f"--simulate={profile}", "--mig-strategy=mixed", environment=QUIET).out)
+    names = {device["name"] for device in document["devices"]}
+    assert names >= {device["id"] for resource in planned["resources"] for device in resource["devices"]}
+
+
+def test_what_could_not_be_found_is_said_beside_it(generate):
+    """A simulated node has no hook program: warnings on standard error leave standard output a clean document."""
+    finished = generate(profile="t4")
+    assert finished.err.startswith("node: warning: ")
+    checked(finished.out)
+
+
+def test_a_file_is_replaced_as_a_whole_and_readable_by_all(generate, tmp_path):
+    path = tmp_path / "gpu.json"
+    path.write_text("old")
+    finished = generate("--output", str(path))
+    assert (finished.status, finished.out) == (0, f"{path}\n")
+    checked(path.read_text())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_directory_gets_every_class_and_keeps_the_names_that_a_container_may_hold(generate, list_names, tmp_path):
+    first = generate(f"--output={tmp_path}", "--imex-channel-ids=0", profile="t4")
+    assert first.status == 0
+    paths = first.out.split()
+    assert f"{tmp_path}/k8s.device-plugin.nvidia.com-gpu.json" in paths
+    documents = [checked(Path(path).read_text()) for path in paths]
+    old = {f"{document['kind']}={device['name']}" for document in documents for device in document["devices"]}
+    second = generate(f"--output={tmp_path}", profile="l4x4")
+    assert second.status == 0
+    listed = {line.split()[0] for line in list_names(tmp_path).out.splitlines()[1:]}
+    # An index now means the GPU that has it now; a UUID means what it always meant.
+    assert listed >= old
+
+
+@pytest.mark.parametrize("output", ["none/gpu.json", "file/gpu.json", ""])
+def test_a_place_that_cannot_be_written_is_one_line(generate, tmp_path, monkeypatch, output):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    finished = generate(f"--output={output}")
+    assert (finished.status, finished.out) == (1, "")
+    assert f"{output or '--output'}: error: " in finished.err.splitlines()[-1]
+
+
+def test_a_directory_that_cannot_be_written_is_one_line_for_each_file(generate, tmp_path, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("device_plugin.cdi.write._replace", refuse)
+    finished = generate(f"--output={tmp_path}")
+    assert (finished.status, finished.out) == (1, "")
+    errors = [line for line in finished.err.splitlines() if ": error: " in line]
+    path = tmp_path / "k8s.device-plugin.nvidia.com-gpu.json"
+    assert errors == [f"node: error: the CDI specification {path} cannot be written: Read-only file system"]
+
+
+def test_a_node_without_anything_to_specify_is_an_error(generate, tmp_path):
+    profile = tmp_path / "empty.yaml"
+    profile.write_text("name: empty\ndriverVersion: 580.95.05\ngpus: []\n")
+    finished = generate(profile=str(profile))
+    assert (finished.status, finished.out) == (1, "")
+    assert finished.err.splitlines()[-1] == "node: error: there is nothing to specify on this node"
+
+
+def test_without_a_driver_nothing_is_written(run_command, tmp_path):
+    argv = ("cdi", "generate", f"--driver-root-ctr-path={tmp_path}", f"--output={tmp_path}/gpu.json")
+    finished = run_command(*argv, environment=QUIET)
+    assert finished.status == 1
+    assert finished.err.startswith("node: error: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broken_config_is_said_with_its_places(generate, tmp_path):
+    (tmp_path / "c.yaml").write_text("flag: {}\n")
+    finished = generate(f"--config-file={tmp_path}/c.yaml")
+    assert (finished.status, finished.err) == (1, f"{tmp_path}/c.yaml:1:1: error: unknown key 'flag'; did you mean 'flags'?\n")
+
+
+def test_the_list_names_each_device_with_its_file(generate, list_names, tmp_path):
+    path = tmp_path / "gpu.json"
+    generate(f"--output={path}", profile="t4")
+    finished = list_names(tmp_path)
+    header, *rows = finished.out.splitlines()
+    assert (finished.status, finished.err, header.split()) == (0, "", ["DEVICE", "DEFINED", "IN"])
+    names = {f"k8s.device-plugin.nvidia.com/gpu={device['name']}" for device in checked(path.read_text())["devices"]}
+    assert [row.split() for row in rows] == [[name, str(path)] for name in sorted(names)]
+
+
+def test_a_name_defined_twice_is_an_error(generate, list_names, tmp_path):
+    """A runtime refuses such a name, and the pod does not start."""
+    for name in ("a.json", "b.json"):
+        generate(f"--output={tmp_path}/{name}", profile="gb10")
+    finished = list_names(tmp_path)
+    assert finished.status == 1
+    assert all(
+        line.startswith(f"{tmp_path}/a.json: error: k8s.device-plugin.nvidia.com/gpu=") for line in finished.err.splitlines()
+    )
+    assert "is defined 2 times, so a runtime refuses it" in finished.err
+    assert f"{tmp_path}/a.json, {tmp_path}/b.json" in finished.out
+
+
+def test_a_later_directory_wins_and_is_no_conflict(generate, list_names, tmp_path):
+    first, second = tmp_path / "etc", tmp_path / "run"
+    for directory in (first, second):
+        directory.mkdir()
+        generate(f"--output={directory}/gpu.json", profile="gb10")
+    finished = list_names(first, second)
+    assert (finished.status, finished.err) == (0, "")
+    assert str(first) not in finished.out
+
+
+def test_a_file_that_no_runtime_could_read_is_an_error(list_names, tmp_path):
+    (tmp_path / "broken.json").write_text("{")
+    finished = list_names(tmp_path)
+    assert (finished.status, finished.out) == (1, "No CDI device is defined.\n")
+    assert finished.err.startswith(f"{tmp_path}/broken.json: error: ")
+
+
+def test_without_any_specification_the_list_says_so(list_names, tmp_path):
+    finished = list_names(tmp_path / "none")
+    assert (finished.status, finished.out, finished.err) == (0, "No CDI device is defined.\n", "")
