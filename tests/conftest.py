@@ -1,11 +1,19 @@
-"""What every test folder shares: the marker for programs that may be missing."""
+"""What every test folder shares: the marker for programs that may be missing, and gRPC and asyncio as the plugin has them."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 
+# Read when gRPC is imported: its fork handlers abort children that are started while it runs (grpc/grpc#13873).
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 import pytest
+
+# looptime asks for the current event loop before every test; where none was ever set, Python before 3.14 makes one that stays open.
+asyncio.set_event_loop(None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from device_plugin.cdi.roots import names_in, resolve_inside, seen
 from device_plugin.cdi.spec import Edits, NodeEdit
+from device_plugin.hardware.model import sysfs_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,10 +36,9 @@ def unseen(roots: Roots, paths: Iterable[str]) -> tuple[str, ...]:
 
 def drm_nodes(roots: Roots, pci_bus_id: str | None) -> tuple[str, ...]:
     """The /dev/dri nodes that exist for the GPU at that PCI address (NVML's text); none where it has no DRM driver."""
-    address = _sysfs_address(pci_bus_id)
-    if address is None:
+    if pci_bus_id is None:
         return ()
-    directory = resolve_inside(roots.own, f"/sys/bus/pci/devices/{address}/drm")
+    directory = resolve_inside(roots.own, f"/sys/bus/pci/devices/{sysfs_address(pci_bus_id)}/drm")
     if directory is None:
         return ()
     names = (*names_in(roots.own, directory, "card[0-9]*"), *names_in(roots.own, directory, "renderD[0-9]*"))
@@ -91,12 +91,3 @@ def _status(roots: Roots, path: str) -> os.stat_result | None:
 
 def _keeps_others_out(mode: int) -> bool:
     return mode & _WORLD_READ_WRITE != _WORLD_READ_WRITE
-
-
-def _sysfs_address(pci_bus_id: str | None) -> str | None:
-    """`0000:17:00.0` from NVML's `00000000:17:00.0`: the kernel writes a domain with four digits, more only where needed."""
-    domain, _, rest = (pci_bus_id or "").lower().partition(":")
-    try:
-        return f"{int(domain, 16):04x}:{rest}"
-    except ValueError:
-        return None

@@ -250,7 +250,11 @@ def parse_gpu_selector(value: object) -> str:
 
 
 def matches_pattern(pattern: str, text: str) -> bool:
-    """Whether the whole text is what the pattern says: `*` stands for any characters, all else for itself."""
+    """Whether the whole text is what the pattern says: `*` stands for any characters, all else for itself (case counts).
+
+    The peer's pattern language since its v0.20.0; before, it looked for the pattern anywhere in the text, so that `1g.24gb`
+    swallowed `1g.24gb+gfx` (NVIDIA/k8s-device-plugin#1807). Takes linear time.
+    """
     first, *middle = pattern.split("*")
     if not middle:
         return pattern == text

@@ -143,3 +143,12 @@ class Inventory:
     def gpu(self, uuid: str) -> Gpu | None:
         """The GPU of that UUID, if the node has it."""
         return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
+
+
+def sysfs_address(pci_bus_id: str) -> str:
+    """NVML's `00000000:17:00.0` as sysfs names it: `0000:17:00.0`. The kernel writes a domain with four digits, more where needed."""
+    domain, colon, rest = pci_bus_id.lower().partition(":")
+    try:
+        return f"{int(domain, 16):04x}{colon}{rest}"
+    except ValueError:
+        return pci_bus_id.lower()

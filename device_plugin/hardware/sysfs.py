@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from device_plugin.hardware.model import Gpu, Inventory, MigDevice, Platform
+from device_plugin.hardware.model import Gpu, Inventory, MigDevice, Platform, sysfs_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -165,12 +165,6 @@ def _mig_nodes(gpu: Gpu, device: MigDevice, capabilities: Mapping[str, int]) -> 
             f"the device nodes of MIG device {device.uuid} are unknown: the driver's mig-minors has no {' and no '.join(missing)}",
         )
     return (f"/dev/nvidia{gpu.minor}", *(f"/dev/nvidia-caps/nvidia-cap{capabilities[path]}" for path in paths)), None
-
-
-def sysfs_address(pci_bus_id: str) -> str:
-    """NVML's `00000000:17:00.0` as sysfs names it: `0000:17:00.0`. Domains above ffff, as some vGPU hosts have, stay whole."""
-    lower = pci_bus_id.lower()
-    return lower[4:] if lower.startswith("0000") and len(lower.split(":", 1)[0]) > len("0000") else lower
 
 
 def _glob(directory: Path, pattern: str) -> list[Path]:

@@ -18,20 +18,23 @@ HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 
 def list_from_resource(resource: ServedResource, max_bytes: int = MAX_LIST_BYTES) -> tuple[ListAndWatchResponse, int]:
-    """The resource's list, and how many devices at its end had to be left out to keep it within `max_bytes`.
+    """The resource's list, and how many devices had to be left out to keep it within `max_bytes`.
 
-    None is left out of a planned list; but one that is too long by one device would cost all of them.
+    None is left out of a planned list; but leaving devices come on top of the plan, and a list that is too long by one device
+    would cost all of them. Leaving devices are never the ones to go, since kubelet may still look them up; the last of the
+    others are, and are listed once there is room.
     """
     message = ListAndWatchResponse()
     for served in resource.devices:
         _add(message, served)
+    order = sorted(range(len(resource.devices)), key=lambda index: (resource.devices[index].leaving_since is None, index))
     left_out = 0
     while (excess := message.ByteSize() - max_bytes) > 0:
         # No device takes more than its ID, the words around it and its topology: at least this many must go.
         longest = max(device.ByteSize() for device in message.devices) + 4
-        dropped = max(1, excess // longest)
-        del message.devices[len(message.devices) - dropped :]
-        left_out += dropped
+        for _ in range(max(1, excess // longest)):
+            del message.devices[order.pop()]
+            left_out += 1
     return message, left_out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from device_plugin.config.values import DEFAULT_DOMAIN, MigStrategy, parse_resource_name
+from device_plugin.config.values import DEFAULT_DOMAIN, MigStrategy, matches_pattern, parse_resource_name
 from device_plugin.problems import ProblemKind
 from device_plugin.sharing.phrases import join_words, list_products
 
@@ -16,27 +16,6 @@ if TYPE_CHECKING:
     from device_plugin.sharing.report import Report
 
 GPU_RESOURCE = f"{DEFAULT_DOMAIN}/gpu"
-
-
-def matches_pattern(pattern: str, text: str) -> bool:
-    """Whether the whole of `text` matches; `*` stands for any run of characters, all else for itself (case counts).
-
-    The peer's pattern language since its v0.20.0; before, it looked for the pattern anywhere in the text, so that `1g.24gb`
-    swallowed `1g.24gb+gfx` (NVIDIA/k8s-device-plugin#1807).
-    """
-    first, *rest = pattern.split("*")
-    if not rest:
-        return pattern == text
-    last = rest.pop()
-    if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
-        return False
-    position, end = len(first), len(text) - len(last)
-    for part in rest:
-        found = text.find(part, position, end)
-        if found < 0:
-            return False
-        position = found + len(part)
-    return True
 
 
 def first_match(patterns: Sequence[NamedPattern], text: str) -> NamedPattern | None:

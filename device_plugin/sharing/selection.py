@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from device_plugin.config.values import matches_pattern
 from device_plugin.problems import ProblemKind
-from device_plugin.sharing.names import matches_pattern
 from device_plugin.sharing.phrases import list_products
 
 if TYPE_CHECKING:

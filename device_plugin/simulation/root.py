@@ -8,7 +8,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from device_plugin.hardware.sysfs import CONTROL_NODES, sysfs_address
+from device_plugin.hardware.model import sysfs_address
+from device_plugin.hardware.sysfs import CONTROL_NODES
 from device_plugin.simulation.machine import generated_uuid
 
 if TYPE_CHECKING:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-
-# Read when gRPC is imported: its fork handlers abort children that are started while it runs (grpc/grpc#13873).
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 import grpc
 import pytest

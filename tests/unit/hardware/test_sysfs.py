@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from device_plugin.hardware.model import Gpu, Inventory, MigDevice, Platform
-from device_plugin.hardware.sysfs import Host, complete, sysfs_address
+from device_plugin.hardware.model import Gpu, Inventory, MigDevice, Platform, sysfs_address
+from device_plugin.hardware.sysfs import Host, complete
 
 
 def write(root, name, text=""):

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import tempfile
 from pathlib import Path
 
-# Read when gRPC is imported: its fork handlers abort children that are started while it runs (grpc/grpc#13873).
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-
 import pytest
 import structlog
-
-# looptime asks for the current event loop before every test; where none was ever set, Python before 3.14 makes one that stays open.
-asyncio.set_event_loop(None)
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from device_plugin.config.values import parse_resource_name
+from device_plugin.config.values import matches_pattern, parse_resource_name
 from device_plugin.problems import ProblemKind, Severity
-from device_plugin.sharing.names import default_mig_name, matches_pattern
+from device_plugin.sharing.names import default_mig_name
 from device_plugin.sharing.plan import plan
 
 
