@@ -137,6 +137,8 @@ class DriverThreads:
         return EventThread(self._make_driver, self._on_events, self._on_watch_changed)
 
     def _aim_events(self) -> None:
+        if not self._watched:
+            return
         hanging = {given_up.gpu for given_up in self._given_up}
         self._events.watch([uuid for uuid in self._watched if not hanging & {uuid, str(self._indexes.get(uuid))}])
 
@@ -145,8 +147,7 @@ class DriverThreads:
         self._facts = None
         await self._events.park(self._call_timeout_seconds())
         self._facts = await self._run(_reopened)
-        if self._watched:
-            self._aim_events()
+        self._aim_events()
 
     def _reading(self, progress: Progress) -> Callable[[Driver], Inventory]:
         facts, reasons = self._facts, self.hanging()

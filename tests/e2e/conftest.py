@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import tempfile
 from pathlib import Path
-
-# Read when gRPC is imported: its fork handlers abort children that are started while it runs (grpc/grpc#13873).
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 import pytest
 import structlog
@@ -135,6 +130,7 @@ def _hasten(monkeypatch):
     monkeypatch.setattr(leaving, "ANSWER_SETTLES_SECONDS", SETTLES_SECONDS)
     monkeypatch.setattr(holders, "BOOKED_WITHIN_SECONDS", SETTLES_SECONDS)
     monkeypatch.setattr(supervisor, "HOLDERS_POLL_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "READY_POLL_SECONDS", 0.02)
     monkeypatch.setattr(prober, "HANGING_POLL_SECONDS", 0.1)
     monkeypatch.setattr(discoverer, "FIRST_RETRY_SECONDS", 0.1)
 
