@@ -146,7 +146,7 @@ class Inventory:
 
 
 def sysfs_address(pci_bus_id: str) -> str:
-    """NVML's `00000000:17:00.0` as sysfs names it: `0000:17:00.0`. The kernel writes a domain with four digits, more where needed."""
+    """NVML's `00000000:17:00.0` as sysfs names it: `0000:17:00.0`. The kernel writes four digits of domain, more where needed."""
     domain, colon, rest = pci_bus_id.lower().partition(":")
     try:
         return f"{int(domain, 16):04x}{colon}{rest}"
