@@ -23,8 +23,13 @@ types: .venv-dev/installed
 contracts: .venv-dev/installed
 	.venv-dev/bin/lint-imports
 
+# How fast, how heavy: docs/performance.md. `make bench BENCH="--check --only life"` passes options on.
 bench: .venv/installed
-	$(RUN) -m bench
+	$(RUN) -m bench $(BENCH)
+
+# Five minutes of config swaps and kubelet restarts, after which nothing may have grown.
+soak: .venv/installed
+	$(RUN) -m bench.soak
 
 # The gRPC stubs from the contracts in api/. The mapped include path makes protoc write their imports under `device_plugin`.
 protos: .venv-dev/installed
