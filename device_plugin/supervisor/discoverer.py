@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from device_plugin.errors import CallHangs, DriverError, PluginError
+from device_plugin.errors import CallHangs, DriverError, PluginError, VersionMismatch
 from device_plugin.supervisor.discovery import keep_last_known, readable_gpus
 from device_plugin.supervisor.wakeup import Wakeup
 
@@ -48,6 +48,7 @@ class Discoverer:
         self._looked_at = 0.0
         self._seen_on_bus: object = None
         self._away: str | None = None
+        self._has_wrong_library = False
         self._away_since: float | None = None
 
     def look_soon(self, *, fresh: bool) -> None:
@@ -58,12 +59,16 @@ class Discoverer:
     async def first(self) -> Inventory:
         """The first Inventory with a GPU in it.
 
-        Raises DriverError if there is none and the config says to fail then; else tries again until there is one.
+        Raises DriverError if there is none and the config says to fail then; else tries again until there is one, or raises
+        DriverAway where that is of no use: a library that does not go with the driver stays loaded as long as the process lives.
         """
-        retry_seconds = FIRST_RETRY_SECONDS
+        loop = asyncio.get_running_loop()
+        retry_seconds, began = FIRST_RETRY_SECONDS, loop.time()
         while not await self._look(due=True):
             if self._config().flags.fail_on_init_error:
                 raise DriverError("discovery", self._away or "no GPU found")
+            if self._has_wrong_library:
+                self._end_after(began)
             await self._wakeup.wait(retry_seconds)
             retry_seconds = min(retry_seconds * 2, LAST_RETRY_SECONDS)
         assert self.inventory is not None
@@ -85,9 +90,12 @@ class Discoverer:
                 continue
             retry_seconds = min(retry_seconds * 2, LAST_RETRY_SECONDS)
             self._away_since = loop.time() if self._away_since is None else self._away_since
-            allowed = self._config().reconcile.exit_after_driver_loss
-            if allowed and loop.time() - self._away_since >= allowed:
-                raise DriverAway(f"the driver has been away for {allowed:.0f} s ({self._away}); ending, to start afresh")
+            self._end_after(self._away_since)
+
+    def _end_after(self, away_since: float) -> None:
+        allowed = self._config().reconcile.exit_after_driver_loss
+        if allowed and asyncio.get_running_loop().time() - away_since >= allowed:
+            raise DriverAway(f"the driver has been away for {allowed:.0f} s ({self._away}); ending, to start afresh")
 
     async def _look(self, *, due: bool) -> bool:
         """One look, because one is due or because of a hint. Whether there is a driver with at least one GPU.
@@ -112,6 +120,7 @@ class Discoverer:
                 self._note_away(str(error))
             return self.inventory is not None
         except DriverError as error:
+            self._has_wrong_library = isinstance(error, VersionMismatch)
             self._note_away(str(error))
             return False
         if not inventory.gpus and not inventory.unreadable:
@@ -153,4 +162,4 @@ def _unreadable(inventory: Inventory | None) -> set[int]:
 
 def _counted(inventory: Inventory) -> int:
     """How many GPUs the driver counts; one on the bus that it does not count may be bound to it later."""
-    return len({gpu.index for gpu in (*inventory.gpus, *inventory.unreadable)})
+    return len({gpu.index for gpu in inventory.gpus} | _unreadable(inventory))

@@ -175,15 +175,16 @@ class DriverThreads:
     def _replace_events_if_hanging(self) -> None:
         driver = self._events.driver
         call = driver.current_call if driver is not None else None
-        if driver is None or call is None or not self._hangs(call) or len(self._given_up) >= MAX_GIVEN_UP:
+        slice_seconds = EventThread.SLICE_SECONDS  # what a wait for events takes in good order
+        if driver is None or call is None or not self._hangs(call, slice_seconds) or len(self._given_up) >= MAX_GIVEN_UP:
             return
         self._events.stop()
         self._given_up.append(GivenUp(driver, call.subject or EVERY_GPU))
         self._events = self._make_event_thread()
         self._aim_events()
 
-    def _hangs(self, call: Call) -> bool:
-        return time.monotonic() - call.since > self._call_timeout_seconds()
+    def _hangs(self, call: Call, due_seconds: float = 0.0) -> bool:
+        return time.monotonic() - call.since > self._call_timeout_seconds() + due_seconds
 
     async def _run(self, work: Callable[[Driver], T]) -> T:
         if len(self._given_up) >= MAX_GIVEN_UP:

@@ -47,8 +47,8 @@ class Prober:
         self._wanted.update(gpu_uuids)
         self._wakeup.set()
 
-    async def look(self, gpu_uuids: Iterable[str]) -> None:
-        """Probe these GPUs, in order."""
+    async def look(self, gpu_uuids: Iterable[str]) -> bool:
+        """Probe these GPUs, in order. False if the driver was away."""
         for uuid in sorted(gpu_uuids):
             try:
                 probe = await self._hardware.probe(uuid)
@@ -59,13 +59,14 @@ class Prober:
             except DriverError as error:
                 self._logger.warning("probe.failed", gpu=uuid, reason=str(error))
                 self._driver_failed()
-                return
+                return False
             self._health.note_probe(probe)
+        return True
 
-    async def look_at_all(self) -> None:
-        """Probe every GPU that the driver described."""
+    async def look_at_all(self) -> bool:
+        """Probe every GPU that the driver described. False if the driver was away."""
         inventory = self._inventory()
-        await self.look(gpu.uuid for gpu in readable_gpus(inventory)) if inventory else None
+        return await self.look(gpu.uuid for gpu in readable_gpus(inventory)) if inventory else False
 
     async def run(self) -> None:
         """Probe, for ever. Raises AccessLost."""

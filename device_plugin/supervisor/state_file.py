@@ -46,7 +46,7 @@ class StateFile:
             data = json.loads(self.path.read_bytes())
         except FileNotFoundError:
             return {}, None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             return {}, f"{self.path} is not usable and is ignored: {error}"
         if not isinstance(data, dict):
             return {}, f"{self.path} is not usable and is ignored: expected a JSON object"

@@ -172,7 +172,8 @@ class Supervisor:
     async def _first_look(self, watched: Watched) -> None:
         """The hardware and its condition, before kubelet is shown anything: a restart must not declare a broken GPU healthy."""
         await watched.discoverer.first()
-        await watched.prober.look_at_all()
+        while not await watched.prober.look_at_all():
+            await watched.discoverer.first()
         await self._holders.refresh()
 
     def _start_tasks(self, watched: Watched) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from device_plugin.errors import PluginError
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
 class Tasks:
     """The tasks of one owner.
 
-    None of them is meant to end by itself. One that does, by an error or by returning, is logged with its traceback and makes
-    `wait_failed` raise, so that the process ends and is started afresh rather than living on without it.
+    None of them is meant to end by itself. One that does, by an error or by returning, is logged (a bug with its traceback), and
+    makes `wait_failed` raise, so that the process ends and is started afresh rather than living on without it.
     """
 
     def __init__(self, logger: Logger) -> None:
@@ -55,7 +57,10 @@ class Tasks:
             return
         self._tasks.discard(task)
         error = task.exception() or RuntimeError(f"task {task.get_name()} returned though it has no end")
-        self._logger.error("task.failed", task=task.get_name(), exc_info=error)
+        if isinstance(error, PluginError):  # raised on purpose; whoever ends the process says why
+            self._logger.error("task.ended", task=task.get_name(), reason=str(error))
+        else:
+            self._logger.error("task.failed", task=task.get_name(), exc_info=error)
         if not self._failed.done():
             self._failed.set_exception(error)
             self._failed.exception()  # retrieved here, since nobody may be waiting yet

@@ -143,7 +143,7 @@ async def test_an_edit_to_single_waits_for_the_node_to_fit(rig, fast):
 
 
 async def test_a_resource_that_goes_leaves_then_shows_nothing_then_closes(rig, fast):
-    """An empty list takes the figures to zero at once; a bare end of the stream leaves the capacity (kubernetes/kubernetes#52190)."""
+    """An empty list takes the figures to zero at once; a bare end of a stream leaves the capacity (kubernetes/kubernetes#52190)."""
     node = rig(config=fast(shared(2)))
     async with node.running():
         before = node.healthy()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from device_plugin.errors import ConfigError, DriverError
+from device_plugin.supervisor.discoverer import DriverAway
 from device_plugin.supervisor.state_file import FILE_NAME
 
 GPU = "nvidia.com/gpu"
@@ -93,6 +94,16 @@ async def test_not_to_fail_means_to_try_again_until_the_driver_is_there(rig, fas
         await node.kubelet.wait_allocatable(GPU, 8)
         await node.wait_log("plugin.became_ready")
         assert len(node.of("driver.away")) == 1
+
+
+async def test_a_library_that_does_not_go_with_the_driver_ends_a_waiting_process_after_its_time(rig, fast):
+    """The library stays loaded as long as the process lives, so waiting on is of no use (NVIDIA/k8s-device-plugin#221)."""
+    node = rig(config=fast(PATIENT).replace("leavingGrace", "exitAfterDriverLoss: 300ms, leavingGrace"))
+    node.node.answer("nvmlInitWithFlags", "LIB_RM_VERSION_MISMATCH")
+    async with node.kubelet, node.plugin() as plugin:
+        with pytest.raises(DriverAway):
+            await asyncio.wait_for(plugin.wait_end(), 5)
+        assert not node.of("task.failed")
 
 
 async def test_a_node_whose_only_gpu_goes_and_returns_is_served_again(rig, fast):

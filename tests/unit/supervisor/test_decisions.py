@@ -37,5 +37,7 @@ def test_without_anything_in_force_every_fault_counts(make):
 
 
 def test_all_that_is_wrong_is_said_at_once(make):
-    offer = make.offer(make.problem(ProblemKind.TOO_LARGE), make.problem(ProblemKind.CONTRADICTION), make.problem(ProblemKind.UNMET))
+    offer = make.offer(
+        make.problem(ProblemKind.TOO_LARGE), make.problem(ProblemKind.CONTRADICTION), make.problem(ProblemKind.UNMET)
+    )
     assert len(forbids_start(offer)) == 2

@@ -10,12 +10,13 @@ from device_plugin.hardware.model import Platform
 from device_plugin.hardware.sysfs import Host
 from device_plugin.supervisor import hardware as hardware_module
 from device_plugin.supervisor.hardware import DriverThreads
+from device_plugin.supervisor.threads import EventThread
 
 
 @pytest.fixture
 async def hardware(node, tmp_path):
     made = DriverThreads(
-        lambda: node.make(),
+        node.make,
         Host(tmp_path),
         lambda _: Platform.NVML,
         call_timeout_seconds=lambda: 0.1,
@@ -141,3 +142,16 @@ async def test_slow_is_not_hanging(hardware, node, monkeypatch):
 
     monkeypatch.setattr(type(node.make()), "read_gpu", slow)
     assert names(await hardware.discover(fresh=True)) == node.uuids
+
+
+async def test_a_wait_for_events_may_take_as_long_as_it_is_meant_to(hardware, node, eventually, monkeypatch):
+    """A deadline for driver calls that is shorter than a wait for events is no hang."""
+    monkeypatch.setattr(EventThread, "SLICE_SECONDS", 1.0)
+    node.hanging.add(("wait", None))
+    await hardware.discover(fresh=True)
+    hardware.watch(node.uuids)
+    await eventually(lambda: node.watches)
+    await asyncio.sleep(0.3)
+    assert hardware.hanging() == {}
+    monkeypatch.setattr(EventThread, "SLICE_SECONDS", 0.05)
+    assert list(hardware.hanging()) == ["*"]

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from device_plugin.errors import PluginError
 from device_plugin.supervisor.tasks import Tasks
 from device_plugin.supervisor.wakeup import Wakeup
 
@@ -33,6 +34,18 @@ async def test_an_error_is_logged_with_its_traceback_and_raised_to_the_owner(log
     await tasks.cancel()
 
 
+async def test_an_end_on_purpose_is_said_without_a_traceback(log):
+    async def ends():
+        raise PluginError("the driver is away")
+
+    tasks = Tasks(log.logger)
+    tasks.start("a", ends())
+    with pytest.raises(PluginError):
+        await asyncio.wait_for(tasks.wait_failed(), 1)
+    assert log.entries == [{"event": "task.ended", "task": "a", "reason": "the driver is away", "log_level": "error"}]
+    await tasks.cancel()
+
+
 async def test_a_task_that_returns_has_failed_too(log):
     tasks = Tasks(log.logger)
     tasks.start("short", returns())
@@ -53,7 +66,7 @@ async def test_the_first_failure_is_the_one_raised_even_if_nobody_was_waiting_ye
     await tasks.cancel()
 
 
-async def test_an_end_on_purpose_is_no_failure(log):
+async def test_a_task_ended_by_its_owner_is_no_failure(log):
     tasks = Tasks(log.logger)
     task = tasks.start("a", forever())
     await tasks.end(task)

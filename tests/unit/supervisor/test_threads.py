@@ -56,7 +56,7 @@ async def test_events_arrive_in_batches_and_all_of_them(node, watch, eventually)
     node.events = [Event(13, "GPU-0")] * 500
     watch.thread.watch(["GPU-0"])
     await eventually(lambda: watch.changes == [{}])
-    time.sleep(0.1)  # the loop is busy; events coalesce meanwhile
+    time.sleep(0.1)  # noqa: ASYNC251 - the loop is busy, on purpose; events coalesce meanwhile
     await eventually(lambda: sum(map(len, watch.batches)) == 500)
     assert len(watch.batches) < 100
 
@@ -122,10 +122,7 @@ async def test_a_bug_in_the_watch_is_told_like_an_error_of_the_driver(node, watc
     def broken(_):
         raise ZeroDivisionError
 
-    node.make = None
-    watch.thread._make_driver = lambda: type("D", (), {"open": broken, "close": broken, "current_call": None})()
+    watch.thread._make_driver = type("Broken", (), {"open": broken, "close": broken, "current_call": None})
     watch.thread.watch(["GPU-0"])
     await eventually(lambda: watch.changes)
     assert watch.changes[0] == {"*": "ZeroDivisionError()"}
-
-

@@ -1,0 +1,133 @@
+"""The last good config stays in force, whatever happens to its file."""
+
+import pytest
+
+from device_plugin.config.source import ConfigSource
+from device_plugin.errors import ConfigError
+from device_plugin.problems import ProblemKind
+from device_plugin.supervisor.configuration import ConfigKeeper
+
+GOOD, OTHER, BROKEN = "version: v1\n", "version: v1\nflags: {migStrategy: mixed}\n", "version: v1\nflgs: {}\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "config.yaml"
+
+
+@pytest.fixture
+def keeper(path, log):
+    return ConfigKeeper(ConfigSource(file=str(path)), environment={}, flags={}, logger=log.logger)
+
+
+def allow(_):
+    return ()
+
+
+def strategy(keeper):
+    return keeper.loaded.config.flags.mig_strategy.value
+
+
+def test_a_missing_file_is_awaited_and_named_once(keeper, path, log):
+    assert not keeper.look(allow)
+    assert not keeper.look(allow)
+    assert [entry["path"] for entry in log.of("config.awaited")] == [str(path)]
+    path.write_text(GOOD)
+    assert keeper.look(allow)
+
+
+def test_a_broken_file_before_any_good_one_raises_with_every_problem(keeper, path):
+    path.write_text("version: v1\nflgs: {}\nhelth: {}\n")
+    with pytest.raises(ConfigError) as caught:
+        keeper.look(allow)
+    assert len(caught.value.problems) == 2
+
+
+def test_a_broken_edit_is_refused_and_said_once(keeper, path, log):
+    path.write_text(OTHER)
+    keeper.look(allow)
+    path.write_text(BROKEN)
+    for _ in range(3):
+        assert not keeper.look(allow, force=True)
+    assert strategy(keeper) == "mixed"
+    assert len(log.of("config.refused")) == 1
+    assert [problem.origin.line for problem in keeper.problems] == [2]
+
+
+def test_the_way_back_clears_what_was_wrong(keeper, path):
+    path.write_text(OTHER)
+    keeper.look(allow)
+    path.write_text(BROKEN)
+    keeper.look(allow)
+    path.write_text(OTHER)
+    assert not keeper.look(allow)
+    assert keeper.problems == ()
+
+
+def test_the_same_fault_after_a_good_text_is_said_again(keeper, path, log):
+    for text in (GOOD, BROKEN, GOOD, BROKEN):
+        path.write_text(text)
+        keeper.look(allow)
+    assert len(log.of("config.refused")) == 2
+
+
+def test_what_the_node_forbids_waits_for_the_node(keeper, path, make):
+    path.write_text(GOOD)
+    keeper.look(allow)
+    path.write_text(OTHER)
+    assert not keeper.look(lambda _: [make.problem(ProblemKind.MIG_SINGLE)])
+    assert keeper.awaits_node
+    assert strategy(keeper) == "none"
+    assert not keeper.look(allow), "the same text is not looked at again"
+    assert keeper.look(allow, force=True), "unless somebody says that the node has changed"
+    assert not keeper.awaits_node
+    assert strategy(keeper) == "mixed"
+
+
+def test_a_text_that_is_broken_in_itself_waits_for_nobody(keeper, path, make):
+    path.write_text(GOOD)
+    keeper.look(allow)
+    path.write_text(OTHER)
+    keeper.look(lambda _: [make.problem()])
+    path.write_text(BROKEN)
+    keeper.look(allow)
+    assert not keeper.awaits_node
+
+
+def test_a_file_that_vanishes_leaves_its_config_in_force(keeper, path, log):
+    path.write_text(OTHER)
+    keeper.look(allow)
+    path.unlink()
+    assert not keeper.look(allow)
+    assert strategy(keeper) == "mixed"
+    assert len(log.of("config.vanished")) == 1
+    path.write_text(OTHER)
+    assert not keeper.look(allow)
+    path.write_text(GOOD)
+    assert keeper.look(allow)
+
+
+def test_a_file_that_cannot_be_read_leaves_its_config_in_force(keeper, path, log):
+    path.write_text(OTHER)
+    keeper.look(allow)
+    path.unlink()
+    path.mkdir()
+    assert not keeper.look(allow)
+    assert strategy(keeper) == "mixed"
+    assert log.of("config.refused")
+
+
+def test_another_text_of_the_same_meaning_is_no_change(keeper, path):
+    path.write_text(GOOD)
+    keeper.look(allow)
+    path.write_text(GOOD + "# a comment\n")
+    assert not keeper.look(allow)
+
+
+def test_a_change_says_both_hashes(keeper, path, log):
+    for text in (GOOD, OTHER):
+        path.write_text(text)
+        keeper.look(allow)
+    first, second = log.of("config.loaded")
+    assert first["previous_hash"] is None
+    assert second["previous_hash"] == first["hash"]
