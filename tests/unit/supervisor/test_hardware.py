@@ -116,7 +116,7 @@ async def test_a_watch_that_hangs_on_one_gpu_goes_on_for_the_others(hardware, no
     await hardware.discover(fresh=True)
     node.hanging.add(("watch", "GPU-1"))
     hardware.watch(node.uuids)
-    await asyncio.sleep(0.2)
+    await eventually(hardware.hanging)
     assert list(hardware.hanging()) == ["GPU-1"]
     await eventually(lambda: ("GPU-0", "GPU-2") in node.watches)
     node.hanging.clear()
