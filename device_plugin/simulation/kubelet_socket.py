@@ -74,8 +74,18 @@ class ListeningSocket:
         task.add_done_callback(self._tasks.discard)
 
     async def _accept(self, bound: socket.socket) -> None:
-        while True:
-            connection, _ = await asyncio.get_running_loop().sock_accept(bound)
+        # Not `loop.sock_accept`: cancelled while a connection comes in, it fails in the loop (seen with Python 3.11).
+        loop = asyncio.get_running_loop()
+        loop.add_reader(bound, self._take, bound)
+        try:
+            await loop.create_future()  # until cancelled
+        finally:
+            loop.remove_reader(bound)
+
+    def _take(self, bound: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):  # the caller has gone again
+            connection, _ = bound.accept()
+            connection.setblocking(False)
             self._spawn(self._pipe(connection))
 
     async def _pipe(self, connection: socket.socket) -> None:
