@@ -1,7 +1,7 @@
 """Answers of GetPreferredAllocation and Allocate beside those recorded from NVIDIA's plugin v0.20.0 (NVIDIA/k8s-device-plugin).
 
-The recordings under `recordings/` were made with NVIDIA's own mock of NVML and a stub kubelet. `node-*.json` and
-`mig-layouts.json` describe the hardware behind them.
+The recordings under `recordings/` were made with NVIDIA's own mock of NVML and a stub kubelet. `nodes/` describes the hardware
+behind them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from device_plugin.hardware.model import CommonAncestor, Link
 from device_plugin.serving.served import ServedDevice, ServedResource
 from device_plugin.sharing.offer import Device, PreferencePolicy
 
-RECORDINGS = Path(__file__).parent / "recordings"
+HERE = Path(__file__).parent
+RECORDINGS = HERE / "recordings"
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 NODES = {"h100": "node-h100", "t4": "node-t4", "dgx1v": "node-dgx1v"}
 NVSWITCH = "FFFFFFFF:FF:FF.0"
@@ -33,6 +34,10 @@ NVSWITCH = "FFFFFFFF:FF:FF.0"
 
 def load(name: str) -> Any:
     return json.loads((RECORDINGS / f"{name}.json").read_text())
+
+
+def load_node(name: str) -> Any:
+    return json.loads((HERE / "nodes" / f"{name}.json").read_text())
 
 
 def cases(kind: str) -> list[Any]:
@@ -73,7 +78,7 @@ def read_hardware(profile: str, node: dict[str, Any]) -> dict[str, Device]:
         for index, gpu in gpus.items()
     }
     seen: Counter[str] = Counter()
-    for mig in load("mig-layouts").get(profile, ()):
+    for mig in load_node("mig-layouts").get(profile, ()):
         gpu = gpus[mig["gpu"]]
         devices[mig["uuid"]] = Device(mig["uuid"], mig["uuid"], gpu["uuid"], f"{mig['gpu']}:{seen[mig['gpu']]}")
         seen[mig["gpu"]] += 1
@@ -97,7 +102,7 @@ def read_injection(argv: list[str]) -> Injection:
 
 def read_table(recorded: dict[str, Any], resource: str) -> AllocationTable:
     """The recorded resource as this plugin would serve it."""
-    node = load(NODES.get(recorded["profile"], "node-a100"))
+    node = load_node(NODES.get(recorded["profile"], "node-a100"))
     hardware = read_hardware(recorded["profile"], node)
     served = []
     for device in recorded["plugins"][resource]["list_and_watch"]["devices"]:
