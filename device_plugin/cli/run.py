@@ -30,6 +30,7 @@ from device_plugin.cli.process_options import (
     process_value,
 )
 from device_plugin.cli.report import print_problems
+from device_plugin.config.model import Config
 from device_plugin.errors import ConfigError, PluginError
 from device_plugin.logs import configure, get_logger, log_problem
 from device_plugin.supervisor.configuration import ConfigKeeper
@@ -107,6 +108,11 @@ def configure_logs(arguments: argparse.Namespace) -> Literal["text", "json"]:
 
 def settings_from(arguments: argparse.Namespace, host_root: Path) -> Settings:
     """The process's settings. Raises ConfigError."""
+    features, hooks = process_list(arguments, CDI_FEATURE_FLAGS), process_list(arguments, CDI_DISABLE_HOOKS)
+    if features or hooks:
+        from device_plugin.cdi import options_from  # noqa: PLC0415 - a start without CDI is the faster for not importing it
+
+        options_from(Config(), features, hooks)  # a misspelt switch ends the start, whatever the strategy is now
     registers = bool(process_value(arguments, KUBELET_SOCKET))
     kubelet_socket = process_path(arguments, KUBELET_SOCKET) if registers else None
     return Settings(
@@ -115,8 +121,8 @@ def settings_from(arguments: argparse.Namespace, host_root: Path) -> Settings:
         pod_resources_socket=process_path(arguments, POD_RESOURCES_SOCKET),
         host_root=host_root,
         cdi_directory=process_path(arguments, CDI_DIRECTORY),
-        cdi_feature_flags=process_list(arguments, CDI_FEATURE_FLAGS),
-        cdi_disabled_hooks=process_list(arguments, CDI_DISABLE_HOOKS),
+        cdi_feature_flags=features,
+        cdi_disabled_hooks=hooks,
         config_poll_seconds=process_seconds(arguments, CONFIG_POLL_INTERVAL),
         notifications=process_bool(arguments, FILE_NOTIFICATIONS),
     )

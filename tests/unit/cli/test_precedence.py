@@ -299,13 +299,17 @@ def test_statements_about_the_configs_place_that_contradict_each_other_are_refus
     assert str(refused.value) == message
 
 
-@pytest.mark.parametrize("command", ["plan", "cdi generate"])
-def test_what_others_refuse_by_the_flags_name_is_shown_at_the_variable_that_gave_it(run_command, command):
-    refused = run_command(*command.split(), "--simulate=t4", environment={"CDI_DISABLE_HOOKS": "everything", "LOG_LEVEL": "error"})
+@pytest.mark.parametrize("command", ["run", "plan", "cdi generate"])
+@pytest.mark.parametrize("option", ["cdi-disable-hooks", "cdi-feature-flags"])
+def test_what_others_refuse_by_the_flags_name_is_shown_at_the_variable_that_gave_it(run_command, command, option):
+    """Under every strategy: a switch that nobody knows would otherwise be found when CDI is switched on, or never."""
+    words, variable = [*command.split(), "--simulate=t4"], option.replace("-", "_").upper()
+    quiet = {"LOG_LEVEL": "error", "LOG_FORMAT": "text"}
+    refused = run_command(*words, environment={variable: "everything", **quiet})
     assert refused.status == 1
-    assert refused.err.startswith("CDI_DISABLE_HOOKS: error: 'everything' is unknown; known are ")
-    refused = run_command(*command.split(), "--simulate=t4", "--cdi-disable-hooks=everything")
-    assert refused.err.startswith("--cdi-disable-hooks: error: 'everything' is unknown; known are ")
+    assert refused.err.startswith(f"{variable}: error: 'everything' is unknown; known are ")
+    refused = run_command(*words, f"--{option}=everything", environment=quiet)
+    assert refused.err.startswith(f"--{option}: error: 'everything' is unknown; known are ")
 
 
 def test_a_config_that_is_not_in_the_directory_is_named_at_the_variable(run_command, tmp_path):
