@@ -14,6 +14,8 @@ from device_plugin.cli.report import format_table, node_error, print_problems
 from device_plugin.cli.run import configure_logs
 from device_plugin.errors import InjectionImpossible
 from device_plugin.logs import get_logger
+from device_plugin.sharing.channels import has_required_channels
+from device_plugin.sharing.report import Report
 from device_plugin.supervisor.state_file import write_atomically
 
 if TYPE_CHECKING:
@@ -33,13 +35,19 @@ def cdi(arguments: argparse.Namespace) -> int:
 def _generate(arguments: argparse.Namespace) -> int:
     if not arguments.output:
         raise refusal("--output", "expected a path, not an empty text")
+    if arguments.output.endswith("/") and not Path(arguments.output).is_dir():
+        raise refusal("--output", f"there is no directory {arguments.output}")
     configure_logs(arguments)
     with open_node(arguments, get_logger()) as node:
         config = load_config(arguments, node).config
         options = options_from(config, process_list(arguments, CDI_FEATURE_FLAGS), process_list(arguments, CDI_DISABLE_HOOKS))
         inventory = node.read_inventory(config)
         built = build_specs(inventory, roots_from(config, node.root), options)
-    print_problems(built.problems)
+    report = Report(config)
+    complete = has_required_channels(inventory, config, report)
+    print_problems((*report.problems, *built.problems))
+    if not complete:
+        return 1
     if not built.specs:
         raise InjectionImpossible("there is nothing to specify on this node")
     if arguments.output == STANDARD_OUTPUT:

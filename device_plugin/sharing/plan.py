@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from device_plugin.config.model import Resources
 from device_plugin.hardware.model import Platform
 from device_plugin.problems import ProblemKind
+from device_plugin.sharing.channels import has_required_channels
 from device_plugin.sharing.identity import identify_gpus, report_faults
 from device_plugin.sharing.limits import fit_shares
 from device_plugin.sharing.mig import arrange_hardware, report_withheld, shape_served
@@ -59,6 +60,10 @@ def _share_hardware(inventory: Inventory, config: Config, keep_shape: Shape | No
     selection = select_gpus(inventory, config, report)
     report_faults(selection, report)
     report_idle_patterns(selection.gpus, config, report)
+    if selection.gpus and not has_required_channels(inventory, config, report):
+        for gpu in selection.gpus:
+            report.withhold(gpu.index, gpu.uuid, "a required IMEX channel is missing")
+        return []
     if inventory.platform is Platform.WSL:
         gpus: Sequence[Gpu] = selection.gpus
         named = collapse_wsl(selection, config, report)

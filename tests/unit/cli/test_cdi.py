@@ -73,6 +73,26 @@ def test_a_directory_gets_every_class_and_keeps_the_names_that_a_container_may_h
     assert listed >= old
 
 
+def test_a_channel_that_the_node_lacks_is_said_and_one_that_is_required_ends_it(generate, tmp_path):
+    """As `run` would: without the channel, or not at all."""
+    without = generate("--imex-channel-ids=0", profile="t4")
+    assert without.status == 0
+    assert without.err.splitlines()[0].startswith("--imex-channel-ids: warning: this node has no IMEX channel0")
+    checked(without.out)
+    refused = generate("--imex-channel-ids=0", "--imex-required", f"--output={tmp_path}", profile="t4")
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err.splitlines()[0].startswith("--imex-required: error: this node has no IMEX channel0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_not_there_does_not_become_a_file(generate, tmp_path):
+    """The slash at its end says what was meant."""
+    finished = generate(f"--output={tmp_path}/cdi/")
+    assert (finished.status, finished.out) == (1, "")
+    assert finished.err == f"--output: error: there is no directory {tmp_path}/cdi/\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("output", ["none/gpu.json", "file/gpu.json", ""])
 def test_a_place_that_cannot_be_written_is_one_line(generate, tmp_path, monkeypatch, output):
     monkeypatch.chdir(tmp_path)
