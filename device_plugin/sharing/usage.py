@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from device_plugin.sharing.phrases import join_words
 from device_plugin.sharing.platforms import WSL_ID
 from device_plugin.sharing.references import index_key
 
@@ -50,15 +51,18 @@ def describe_gpus(inventory: Inventory, offer: Offer) -> tuple[GpuUse, ...]:
     for resource in offer.resources:
         for device in resource.devices:
             uses.setdefault(_carrier(device), Counter())[resource.name, _kind(device)] += 1
-    withheld: dict[int, list[str]] = {}
+    withheld: dict[int, dict[str, list[str]]] = {}
     for item in offer.withheld:
-        what = f"{item.index}: " if ":" in item.index else ""
-        withheld.setdefault(item.gpu_index, []).append(f"{what}{item.reason}")
+        withheld.setdefault(item.gpu_index, {}).setdefault(item.reason, []).extend([item.index] if ":" in item.index else ())
     gpus = [(gpu.index, gpu.uuid, gpu.name) for gpu in inventory.gpus]
     gpus += [(lost.index, lost.uuid or "", "") for lost in inventory.unreadable]
     rows = []
     for index, uuid, name in sorted(gpus):
-        reasons = (*withheld.get(index, ()), *withheld.get(index_key(WSL_ID)[0], ()))
+        reasons = tuple(
+            f"MIG {'devices' if len(migs) > 1 else 'device'} {join_words(migs)}: {reason}" if migs else reason
+            for gpu_index in (index, index_key(WSL_ID)[0])
+            for reason, migs in withheld.get(gpu_index, {}).items()
+        )
         hidden = any(item.gpu_index == index and item.index == str(index) for item in offer.withheld)
         counts = Counter[tuple[str, UseKind]]() if hidden else uses.get(uuid, Counter()) + uses.get(WSL_ID, Counter())
         rows.append(GpuUse(index, uuid, name, tuple(Use(key[0], n, key[1]) for key, n in sorted(counts.items())), reasons))

@@ -41,7 +41,7 @@ def test_every_gpu_of_the_node_has_a_row(make):
             make.uuid(2),
             name,
             (Use("nvidia.com/mig-1g.5gb", 2, UseKind.SHARED_MIG), Use("nvidia.com/mig-2g.10gb", 1, UseKind.MIG)),
-            ("2:2: lost",),
+            ("MIG device 2:2: lost",),
         ),
         GpuUse(3, make.uuid(3), name, (), ("hidden by devices.include or devices.exclude",)),
         GpuUse(4, make.uuid(4), name, (), ("MIG enabled, no instances",)),
@@ -56,6 +56,17 @@ def test_a_gpu_with_anothers_uuid_has_no_use_of_its_own(make):
     first, second = describe_gpus(node, plan(node, make.config()))
     assert (Use(GPU, 1, UseKind.WHOLE),) == first.uses
     assert (second.uses, len(second.withheld)) == ((), 1)
+
+
+def test_a_reason_is_said_once_for_all_that_it_keeps_back(make):
+    """A node that does not fit the MIG strategy `single` has a row of one clause for each GPU."""
+    node = make.node(make.gpu(0, "1g.5gb", "1g.5gb", "1g.5gb"), make.gpu(1, "2g.10gb"), make.gpu(2))
+    reason = "does not fit the MIG strategy single"
+    assert [row.withheld for row in describe_gpus(node, plan(node, make.config(mig="single")))] == [
+        (f"MIG devices 0:0, 0:1 and 0:2: {reason}",),
+        (f"MIG device 1:0: {reason}",),
+        (reason,),
+    ]
 
 
 def test_under_wsl_every_gpu_stands_behind_the_one_device(make):
