@@ -4,6 +4,7 @@ PluginError
 |-- ConfigError            the configuration cannot be used; carries every Problem found
 |-- DriverError            the NVIDIA driver answered with an error
 |   |-- LibraryNotFound    no libnvidia-ml to load
+|   |   `-- NotServedHere  nor will there be one: a platform that this plugin does not support
 |   |-- VersionMismatch    the library and the loaded kernel driver differ
 |   |-- NotSupported       the driver, or this GPU, has no such property: knowledge, not a fault
 |   |-- GpuLost            the GPU fell off the bus or needs a reset before it answers
@@ -53,6 +54,10 @@ class DriverError(PluginError):
 
 class LibraryNotFound(DriverError):
     """There is no libnvidia-ml.so.1 where we looked."""
+
+
+class NotServedHere(LibraryNotFound):
+    """The node is of a platform that has no libnvidia-ml and that this plugin does not support. The text says what was found."""
 
 
 class VersionMismatch(DriverError):

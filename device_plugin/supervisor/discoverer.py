@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from device_plugin.errors import CallHangs, DriverError, PluginError, VersionMismatch
+from device_plugin.errors import CallHangs, DriverError, NotServedHere, PluginError, VersionMismatch
 from device_plugin.supervisor.discovery import keep_last_known, readable_gpus
 from device_plugin.supervisor.wakeup import Wakeup
 
@@ -49,6 +49,7 @@ class Discoverer:
         self._seen_on_bus: object = None
         self._away: str | None = None
         self._has_wrong_library = False
+        self._is_unsupported = False
         self._away_since: float | None = None
 
     def look_soon(self, *, fresh: bool) -> None:
@@ -61,11 +62,12 @@ class Discoverer:
 
         Raises DriverError if there is none and the config says to fail then; else tries again until there is one, or raises
         DriverAway where that is of no use: a library that does not go with the driver stays loaded as long as the process lives.
+        On a platform that is not supported it waits whatever the config says: a fresh start would find the same.
         """
         loop = asyncio.get_running_loop()
         retry_seconds, began = FIRST_RETRY_SECONDS, loop.time()
         while not await self._look(due=True):
-            if self._config().flags.fail_on_init_error:
+            if self._config().flags.fail_on_init_error and not self._is_unsupported:
                 raise DriverError("discovery", self._away or "no GPU found")
             if self._has_wrong_library:
                 self._end_after(began)
@@ -121,6 +123,7 @@ class Discoverer:
             return self.inventory is not None
         except DriverError as error:
             self._has_wrong_library = isinstance(error, VersionMismatch)
+            self._is_unsupported = isinstance(error, NotServedHere)
             self._note_away(str(error))
             return False
         if not inventory.gpus and not inventory.unreadable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from device_plugin.errors import LibraryNotFound
+from device_plugin.errors import LibraryNotFound, NotServedHere
 from device_plugin.hardware.library import detect_platform, load_library
 from device_plugin.hardware.model import Platform
 from device_plugin.hardware.nvml import NvmlDriver
@@ -25,14 +25,20 @@ class LocalDriver(NvmlDriver):
         self._driver_root = driver_root
 
     def open(self) -> DriverFacts:
+        """As NvmlDriver. Raises NotServedHere on a Tegra system, whose owner should not have to guess from a missing library."""
         try:
             load_library(self._driver_root)
         except LibraryNotFound as error:
             evidence = detect_platform(self._driver_root)
-            if evidence.platform is Platform.UNKNOWN:
-                raise
-            # Without NVML there is nothing to serve here, but what the node is instead should not be left to guessing.
-            raise LibraryNotFound(error.call, f"{error.reason}; this looks like a {evidence.platform} node: {evidence}") from error
+            if evidence.platform is Platform.TEGRA:
+                raise NotServedHere(
+                    "platform", f"Tegra systems (Jetson) are not supported and nothing is offered; found {evidence}"
+                ) from error
+            if evidence.platform is Platform.WSL:
+                raise LibraryNotFound(
+                    error.call, f"{error.reason}; this is a WSL system, whose library comes with Windows"
+                ) from error
+            raise
         return super().open()
 
 

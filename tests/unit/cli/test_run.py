@@ -149,6 +149,23 @@ def test_without_a_driver_it_ends_as_fail_on_init_error_says(run, tmp_path):
     assert "no libnvidia-ml.so.1" in last["reason"]
 
 
+def test_on_a_tegra_system_it_says_so_and_idles(start_process, sockets, tmp_path):
+    """NVIDIA/k8s-device-plugin#1963: a Jetson whose library was not found kept the pod in a crash loop, whatever was wrong."""
+    release = tmp_path / "host/etc/nv_tegra_release"
+    release.parent.mkdir(parents=True)
+    release.touch()
+    (tmp_path / "k").mkdir()
+    plugin = start_process("run", f"--driver-root-ctr-path={tmp_path}/host", "--fail-on-init-error", *sockets)
+    away = wait_for_event(plugin, "driver.away")[-1]
+    assert away["reason"].startswith("platform: Tegra systems (Jetson) are not supported and nothing is offered; found tegra (")
+    assert str(release) in away["reason"]
+    time.sleep(0.3)
+    assert plugin.poll() is None
+    plugin.send_signal(signal.SIGTERM)
+    plugin.communicate(timeout=20)
+    assert plugin.returncode == 0
+
+
 @pytest.fixture
 def machine(tmp_path, monkeypatch) -> Path:
     """The root of a made machine, in place of this one's."""
