@@ -27,7 +27,7 @@ def test_a_gpu_without_any_of_it(opened):
 
 
 def test_errors_that_raised_no_event_are_found(opened):
-    """A GPU with one uncorrectable error from before the watch is found by its counter (KDP#267)."""
+    """A GPU with one uncorrectable error from before the watch is found by its counter (NVIDIA/k8s-device-plugin#267)."""
     assert probe(opened({"eccUncorrectable": 1})).ecc_uncorrectable == 1
 
 
@@ -115,7 +115,7 @@ def test_a_gpu_that_is_gone_is_lost(opened):
 
 @pytest.mark.parametrize("code", ["UNKNOWN", "NO_PERMISSION", "TIMEOUT"])
 def test_lost_access_is_not_a_lost_gpu(opened, code):
-    """When every call fails alike, access is lost and not the GPU (KDP#426): unknown, not lost."""
+    """When every call fails alike, access is lost and not the GPU (NVIDIA/k8s-device-plugin#426): unknown, not lost."""
     found = opened({})
     found.node.answer("*", code)
     answer = probe(found)

@@ -41,7 +41,9 @@ def test_the_driver_tells_its_versions_and_how_many_gpus_it_has(a_node):
     ],
 )
 def test_a_property_that_is_not_supported_is_none_and_no_fault(opened, function, field):
-    """A GPU without an optional property is described without it: memory on a GB10 (KDP#1482), the minor under WSL (KDP#332)."""
+    """A GPU without an optional property is described without it: memory on a GB10 (NVIDIA/k8s-device-plugin#1482), the minor under
+    WSL (NVIDIA/k8s-device-plugin#332).
+    """
     gpu = opened({"unsupported": [function]}).driver.read_gpu(0)
     assert getattr(gpu, field) is None
     assert gpu.faults == ()
@@ -76,7 +78,9 @@ def test_mig_that_is_not_supported_is_no_mig(opened):
     ],
 )
 def test_a_symbol_that_an_old_library_lacks_is_a_property_that_is_not_there(opened, symbol):
-    """An old library that lacks an entry point is used without it, where the peer once died of the missing symbol (KDP#66)."""
+    """An old library that lacks an entry point is used without it, where the peer once died of the missing symbol
+    (NVIDIA/k8s-device-plugin#66).
+    """
     found = opened({}, {}, missingSymbols=[symbol])
     gpu = found.driver.read_gpu(1)
     assert (gpu.index, gpu.faults) == (1, ())
@@ -134,7 +138,7 @@ def test_only_the_exact_names_are_displays(opened, name):
 
 
 def test_a_lost_gpu_costs_one_gpu(opened):
-    """A GPU that fell off the bus raises, the others are described, where the peer's look at all GPUs failed (KDP#2038)."""
+    """A GPU that fell off the bus raises, the others are described: the peer's look at all failed (NVIDIA/k8s-device-plugin#2038)."""
     found = opened({}, {}, {})
     found.node.lose(1)
     with pytest.raises(GpuLost):
@@ -178,7 +182,7 @@ def test_gpus_that_come_late_are_seen_when_the_driver_is_opened_again(a_node):
 
 
 def test_versions_that_differ_are_recognised_with_advice(a_node):
-    """A driver updated under a running process is a VersionMismatch that says what to do (KDP#221)."""
+    """A driver updated under a running process is a VersionMismatch that says what to do (NVIDIA/k8s-device-plugin#221)."""
     node = a_node({})
     driver = NvmlDriver()
     driver.open()
@@ -191,7 +195,7 @@ def test_versions_that_differ_are_recognised_with_advice(a_node):
 
 
 def test_a_driver_that_is_away_and_comes_back_is_opened_again(a_node):
-    """Unloaded, the driver cannot be opened; loaded again in the same version, it can (KDP#170)."""
+    """Unloaded, the driver cannot be opened; loaded again in the same version, it can (NVIDIA/k8s-device-plugin#170)."""
     node = a_node({})
     driver = NvmlDriver()
     node.unload_driver()

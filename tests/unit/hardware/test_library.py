@@ -64,7 +64,7 @@ def test_without_a_file_the_loader_is_asked(tmp_path, loadable):
 
 
 def test_an_error_names_every_place(tmp_path, loadable):
-    """Whoever mounted the wrong root sees where the plugin looked (KDP#621)."""
+    """Whoever mounted the wrong root sees where the plugin looked (NVIDIA/k8s-device-plugin#621)."""
     with pytest.raises(LibraryNotFound) as caught:
         load_library(tmp_path)
     assert all(f"{tmp_path}/{directory}/libnvidia-ml.so.1" in str(caught.value) for directory in DIRECTORIES)
@@ -118,7 +118,7 @@ def test_the_family_of_the_chip(tmp_path, loadable, family, platform):
 
 
 def test_the_evidence_fits_on_a_line(tmp_path, loadable):
-    """Detection tells what it saw in one line, so that "unknown" explains itself (KDP#1963, KDP#377)."""
+    """Detection tells what it saw in one line, so that "unknown" explains itself (NVIDIA/k8s-device-plugin#1963, #377)."""
     touch(tmp_path / "etc/nv_tegra_release")
     text = str(detect_platform(tmp_path))
     assert text.startswith("tegra (")

@@ -81,7 +81,7 @@ def test_every_ordered_pair_has_one_link_in_order(opened):
 )
 @pytest.mark.parametrize("code", ["UNKNOWN", "GPU_IS_LOST", "NOT_SUPPORTED", "INVALID_ARGUMENT", 4242])
 def test_what_cannot_be_read_is_unknown_and_never_raises(opened, call, code):
-    """Whatever fails while links are read, every pair has its entry (KDP#2038)."""
+    """Whatever fails while links are read, every pair has its entry (NVIDIA/k8s-device-plugin#2038)."""
     found = opened({}, {}, {}, links={"nvlink": "X 1 1\n1 X 1\n1 1 X"})
     gpus = [found.driver.read_gpu(index) for index in range(3)]
     found.node.answer(call, code)

@@ -24,10 +24,10 @@ def profiles_of(found, index=0):
 
 
 # Names of profiles on GPUs that needed a release of other plugins (NVIDIA/gpu-operator#1759, #1351, #1303;
-# GoogleCloudPlatform/container-engine-accelerators#563), and the layout of KDP#1462.
+# GoogleCloudPlatform/container-engine-accelerators#563), and the layout of NVIDIA/k8s-device-plugin#1462.
 LAYOUTS = {
     "A100 40GB": (40960, ["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"]),
-    "A100 80GB, KDP#1462": (81920, ["1g.10gb"] * 5 + ["1g.10gb+me"]),
+    "A100 80GB, NVIDIA/k8s-device-plugin#1462": (81920, ["1g.10gb"] * 5 + ["1g.10gb+me"]),
     "B200": (183359, ["1g.23gb", "1g.23gb+me", "1g.45gb", "2g.45gb"]),
     "GB200": (189471, ["1g.23gb", "1g.47gb", "2g.47gb"]),
     "GB200, another": (189471, ["1g.24gb", "1g.47gb"]),
@@ -124,7 +124,7 @@ def test_holes_in_the_numbering_are_passed_over(opened):
 
 
 def test_repartitioning_keeps_the_identity_of_what_stays(opened):
-    """A 2g.10gb becomes two 1g.5gb while a 3g.20gb stays: it keeps its UUID (KDP#992)."""
+    """A 2g.10gb becomes two 1g.5gb while a 3g.20gb stays: it keeps its UUID (NVIDIA/k8s-device-plugin#992)."""
     found = opened(mig("3g.20gb", "2g.10gb"))
     before = {device.profile: device.uuid for device in found.driver.read_gpu(0).mig_devices}
     found.node.repartition(0, ["3g.20gb", "1g.5gb", "1g.5gb"])
@@ -135,7 +135,7 @@ def test_repartitioning_keeps_the_identity_of_what_stays(opened):
 
 
 def test_mig_mode_without_devices(opened):
-    """After a reboot the mode persists and the layout does not (KDP#225): enabled, and no device."""
+    """After a reboot the mode persists and the layout does not (NVIDIA/k8s-device-plugin#225): enabled, and no device."""
     found = opened(mig("1g.5gb"))
     found.node.reboot()
     found.node.load_driver()
@@ -146,7 +146,9 @@ def test_mig_mode_without_devices(opened):
 
 
 def test_refused_attributes_name_the_missing_capability(opened):
-    """Without the MIG monitor capability the attributes are refused (KDP#399): the text names what the container lacks."""
+    """Without the MIG monitor capability the attributes are refused (NVIDIA/k8s-device-plugin#399): the text names what the
+    container lacks.
+    """
     found = opened(mig("1g.5gb", "2g.10gb"))
     found.node.answer("nvmlDeviceGetAttributes", "NO_PERMISSION")
     gpu = found.driver.read_gpu(0)

@@ -42,7 +42,7 @@ def test_numa_nodes(host, text, node):
 
 
 def test_no_numa_file_is_no_topology(host):
-    """Machines without NUMA information leave the topology unset, where the peer once crashed (KDP#140)."""
+    """Machines without NUMA information leave the topology unset, where the peer once crashed (NVIDIA/k8s-device-plugin#140)."""
     assert host.numa_node("00000000:17:00.0") == (None, None)
 
 
@@ -185,7 +185,7 @@ def test_completing_gives_nodes_and_topology(host):
 
 
 def test_completing_without_minor_and_address(host):
-    """Neither minor number nor PCI address are needed (KDP#332): no node, no topology, no fault."""
+    """Neither minor number nor PCI address are needed (NVIDIA/k8s-device-plugin#332): no node, no topology, no fault."""
     gpu = complete(Inventory(gpus=(a_gpu(minor=None, pci_bus_id=None),)), host).gpus[0]
     assert (gpu.device_nodes, gpu.numa_node, gpu.faults) == ((), None, ())
 

@@ -56,7 +56,7 @@ def test_a_shipped_profile_is_discovered_without_a_fault(name, tmp_path):
 
 
 def test_gb10_tells_no_memory():
-    """The profile for KDP#1482 has no memory size."""
+    """The profile for NVIDIA/k8s-device-plugin#1482 has no memory size."""
     assert [gpu.memory_bytes for gpu in machine_from_profile(load_profile("gb10")).gpus] == [None]
 
 
