@@ -138,7 +138,7 @@ def test_only_the_exact_names_are_displays(opened, name):
 
 
 def test_a_lost_gpu_costs_one_gpu(opened):
-    """A GPU that fell off the bus raises, the others are described: the peer's look at all failed (NVIDIA/k8s-device-plugin#2038)."""
+    """A GPU that fell off the bus raises, the others are described; the peer failed on all (NVIDIA/k8s-device-plugin#2038)."""
     found = opened({}, {}, {})
     found.node.lose(1)
     with pytest.raises(GpuLost):
