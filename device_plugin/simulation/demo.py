@@ -45,17 +45,20 @@ class DemoFailed(PluginError):
     """A step of the demo did not come to its end."""
 
 
-async def play(write: Callable[[str], object], *, colour: bool) -> None:
-    """Run the whole demo, printing through `write`. Raises DemoFailed if a step does not come to its end."""
+async def play(write: Callable[[str], object], *, program: str, colour: bool) -> None:
+    """Run the whole demo, printing through `write`. `program` is what to type for more of it.
+
+    Raises DemoFailed if a step does not come to its end.
+    """
     try:
-        await _play(write, colour=colour)
+        await _play(write, program=program, colour=colour)
     except TimeoutError as error:
         raise DemoFailed("the last step did not come to its end in time") from error
     except (PodRejected, StartRefused, KubeletCrashed) as error:
         raise DemoFailed(f"the stand-in kubelet says: {error}") from error
 
 
-async def _play(write: Callable[[str], object], *, colour: bool) -> None:
+async def _play(write: Callable[[str], object], *, program: str, colour: bool) -> None:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-demo-")))
         node = stack.enter_context(SimulatedNode(_PROFILE))
@@ -82,7 +85,7 @@ async def _play(write: Callable[[str], object], *, colour: bool) -> None:
         await demo.restart_kubelet()
         await demo.end_pod()
         await demo.repartition()
-        story.title(f"Done in {time.monotonic() - started:.1f} s. Next: gpu-device-plugin plan --simulate {_PROFILE}")
+        story.title(f"Done in {time.monotonic() - started:.1f} s. Next: {program} plan --simulate {_PROFILE}")
 
 
 class Demo:
@@ -113,10 +116,12 @@ class Demo:
         await self._until(lambda: any("::" in name for name in self._kubelet.listed(GPU)))
         self._story.took("edit to new list", time.monotonic() - began)
         self._story.change(GPU, before, self._capacity(GPU))
-        again = len(self._kubelet.record.of(Happening.REGISTERED)) - registrations
         self._story.text(
-            f"New registrations: {again}. The GPUs of both pods are held under the old arrangement: no double booking."
+            "Listed are all 32 replicas and, for a while, the 8 whole GPUs that they replace. Of the three GPUs that pods"
         )
+        self._story.text("hold, the replicas wait, Unhealthy, until those pods end: no double booking.")
+        again = len(self._kubelet.record.of(Happening.REGISTERED)) - registrations
+        self._story.text(f"New registrations: {again}.")
 
     async def end_pod(self) -> None:
         self._story.step("Pod train ends; its two GPUs are shared as well")
@@ -148,6 +153,7 @@ class Demo:
         await self._until(lambda: self._kubelet.allocatable(GPU) > 0)
         self._story.took("kubelet's socket to list", time.monotonic() - began)
         self._show_capacity()
+        self._story.text("The five whole GPUs that nobody held have left the list; three are still held.")
 
     async def repartition(self) -> None:
         self._story.step("GPU 7 is split into MIG devices while the node runs")

@@ -52,7 +52,7 @@ def test_sockets_that_cannot_be_made_are_a_failure_with_a_reason(start_process, 
 def test_colour_where_there_is_a_terminal_or_where_it_is_asked_for(run_command, monkeypatch, argv, terminal, environment, colour):
     told = []
 
-    async def play(write, *, colour: bool) -> None:
+    async def play(write, *, program: str, colour: bool) -> None:
         told.append(colour)
         write("a line")
 
@@ -62,8 +62,29 @@ def test_colour_where_there_is_a_terminal_or_where_it_is_asked_for(run_command, 
     assert (finished.status, finished.out, told) == (0, "a line\n", [colour])
 
 
+@pytest.mark.parametrize(
+    ("started", "interpreter", "expected"),
+    [
+        ("/opt/gpu-device-plugin/bin/gpu-device-plugin", "/opt/gpu-device-plugin/bin/python", "gpu-device-plugin"),
+        ("{here}/device_plugin/__main__.py", "{here}/.venv/bin/python", ".venv/bin/python -m device_plugin"),
+        ("{here}/device_plugin/__main__.py", "/usr/bin/python3", "/usr/bin/python3 -m device_plugin"),
+    ],
+)
+def test_what_to_type_next_can_be_typed(run_command, monkeypatch, tmp_path, started, interpreter, expected):
+    """Nothing in a checkout puts `gpu-device-plugin` on PATH."""
+
+    async def play(write, *, program: str, colour: bool) -> None:
+        write(program)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("device_plugin.cli.demo.play", play)
+    monkeypatch.setattr("sys.argv", [started.format(here=tmp_path)])
+    monkeypatch.setattr("sys.executable", interpreter.format(here=tmp_path))
+    assert run_command("demo").out == f"{expected}\n"
+
+
 def test_a_step_that_fails_is_status_1_and_one_line(run_command, monkeypatch):
-    async def play(_write, *, colour: bool) -> None:
+    async def play(_write, *, program: str, colour: bool) -> None:
         raise demo.DemoFailed(f"a step in colour={colour}")
 
     monkeypatch.setattr("device_plugin.cli.demo.play", play)
