@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from device_plugin.config.notifier import Notifier
 from device_plugin.health.memory import from_json, to_json
-from device_plugin.health.state import HealthState
+from device_plugin.health.state import EVERY_GPU, HealthState
 from device_plugin.kubelet.directory import SocketDirectory
 from device_plugin.kubelet.podresources import PodResources
 from device_plugin.kubelet.presence import Presence
@@ -47,6 +47,7 @@ HOLDERS_POLL_SECONDS = 2.0  # while something waits for a pod to let go
 HOLDERS_IDLE_SECONDS = 30.0
 HOLDERS_WAIT_SECONDS = 0.5
 READY_POLL_SECONDS = 0.2
+WATCH_WAIT_SECONDS = 2.0  # the watch begins while the first probes are made
 CLOSE_SECONDS = 4.0
 
 
@@ -78,7 +79,7 @@ class Supervisor:
         self._clock = SteadyClock()
         self._tasks = Tasks(logger)
         self._files: WorkThread[None] = WorkThread("files", None)
-        self._stopping = asyncio.Event()
+        self._stopping, self._watch_told = asyncio.Event(), asyncio.Event()
         self._reconcile_now, self._read_config_now, self._release_awaited = Wakeup(), Wakeup(), Wakeup()
         self._forced = False
         self._notifiers: list[Notifier] = []
@@ -147,7 +148,7 @@ class Supervisor:
             failed.cancel()
 
     def _watch(self, loaded: Loaded) -> Watched:
-        hardware, host = self._make_hardware(self._current_config, self._on_events, self._health.note_watch)
+        hardware, host = self._make_hardware(self._current_config, self._on_events, self._on_watch_changed)
         discoverer = Discoverer(
             hardware,
             host,
@@ -170,11 +171,19 @@ class Supervisor:
         return self._watched
 
     async def _first_look(self, watched: Watched) -> None:
-        """The hardware and its condition, before kubelet is shown anything: a restart must not declare a broken GPU healthy."""
+        """The hardware and its condition, before kubelet is shown anything: a restart must not declare a broken GPU healthy.
+
+        Nor one that nobody watches yet: an XID that comes before the watch has begun is never heard of.
+        """
         await watched.discoverer.first()
         while not await watched.prober.look_at_all():
             await watched.discoverer.first()
         await self._holders.refresh()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WATCH_WAIT_SECONDS):
+                await self._watch_told.wait()
+        if not self._watch_told.is_set():
+            self._health.note_watch({EVERY_GPU: "the watch for events has not begun yet"})
 
     def _start_tasks(self, watched: Watched) -> None:
         rivals = Rivals(self._directory, self._pod_resources, self._logger)
@@ -264,6 +273,10 @@ class Supervisor:
         if inventory is not None and self._watched is not None:
             self._health.note_events(events, inventory)
             self._watched.discoverer.look_soon(fresh=False)
+
+    def _on_watch_changed(self, unwatched: dict[str, str]) -> None:
+        self._watch_told.set()
+        self._health.note_watch(unwatched)
 
     def _want_probe(self, gpu_uuids: Sequence[str]) -> None:
         if self._watched is not None:

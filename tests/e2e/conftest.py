@@ -17,6 +17,7 @@ from device_plugin.simulation.kubelet_record import Happening
 from device_plugin.simulation.node import SimulatedNode
 from device_plugin.simulation.plugin import SimulatedPlugin
 from device_plugin.supervisor import discoverer, holders, prober, supervisor
+from device_plugin.supervisor.threads import EventThread
 
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
@@ -133,12 +134,14 @@ def _hasten(monkeypatch):
     monkeypatch.setattr(supervisor, "READY_POLL_SECONDS", 0.02)
     monkeypatch.setattr(prober, "HANGING_POLL_SECONDS", 0.1)
     monkeypatch.setattr(discoverer, "FIRST_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(discoverer, "SPACING_SECONDS", 0.2)
+    monkeypatch.setattr(EventThread, "SLICE_SECONDS", 0.05)
 
 
 FAST = """\
 version: v1
-health: {probeInterval: 200ms, recoverAfter: 500ms}
-reconcile: {leavingGrace: 200ms, rediscoveryInterval: 300ms, driverCallTimeout: 500ms}
+health: {probeInterval: 100ms, recoverAfter: 500ms}
+reconcile: {leavingGrace: 200ms, rediscoveryInterval: 150ms, driverCallTimeout: 300ms}
 """
 
 

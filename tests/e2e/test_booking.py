@@ -104,7 +104,7 @@ async def test_an_allocation_that_meets_an_edit_gets_what_it_asked_and_nobody_el
         assert len(node.healthy(SHARED)) == 12
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_slow_and_interleaved_allocations_never_lose_an_id_under_way(rig, fast, seed):
     """An ID that leaves the list around its Allocate kills kubelet (seen on kubelet 1.36)."""
     node = rig("l4x4", config=fast().replace("leavingGrace: 200ms", "leavingGrace: 0s"))
@@ -124,7 +124,7 @@ async def test_slow_and_interleaved_allocations_never_lose_an_id_under_way(rig, 
                 await asyncio.sleep(0.002)
 
         placing = asyncio.create_task(place())
-        for number in range(16):
+        for number in range(12):
             node.write(configs[(number * (seed + 1)) % 4].replace("leavingGrace: 200ms", "leavingGrace: 0s"))
             await asyncio.sleep(0.15)
         done.set()
