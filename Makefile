@@ -62,4 +62,4 @@ lock:
 	$(COMPILE) dev.in --constraint runtime.lock --constraint build.lock --output-file dev.lock
 
 clean:
-	rm -rf .venv .venv-dev .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-dev .coverage .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
