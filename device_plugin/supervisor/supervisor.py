@@ -205,6 +205,7 @@ class Supervisor:
                 await self._tasks.cancel()  # first, so that nothing is opened any more
                 await self._endpoints.close()
                 await self._pod_resources.close()
+                self._save()  # a cause may have come since the last time
                 await self._files.submit(lambda _: None)  # what is being written gets written
         except TimeoutError:
             self._logger.warning("plugin.close_outlasted", seconds=CLOSE_SECONDS)

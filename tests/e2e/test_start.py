@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from device_plugin.errors import ConfigError, DriverError
+from device_plugin.hardware.driver import Event
 from device_plugin.supervisor.discoverer import DriverAway
 from device_plugin.supervisor.state_file import FILE_NAME
 
@@ -176,6 +177,18 @@ async def test_a_restart_keeps_causes_until_their_evidence_is_there(rig, fast):
         async with node.running(kubelet=False):
             await node.kubelet.wait_allocatable(GPU, 8)
             assert "the node was rebooted" in [entry["reason"] for entry in node.of("cause.cleared")]
+
+
+async def test_a_cause_that_comes_with_the_end_is_not_forgotten(rig, fast):
+    """A restart at the wrong moment laundered nothing else either (NVIDIA/k8s-device-plugin#111)."""
+    node = rig(config=fast().replace("recoverAfter: 500ms", "recoverAfter: 1h"))
+    async with node.kubelet:
+        async with node.running(kubelet=False) as plugin:
+            event = Event(79, node.uuid(3))
+            plugin.supervisor._on_events([event])
+            await plugin.stop()
+        async with node.running(kubelet=False):
+            await node.kubelet.wait_allocatable(GPU, 7)
 
 
 @pytest.mark.parametrize(
