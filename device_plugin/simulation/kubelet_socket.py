@@ -62,9 +62,10 @@ class ListeningSocket:
 
     async def close(self) -> None:
         """Stop listening; the file stays."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._tasks:  # a connection may come in while the first ones end
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._bound:
             self._bound.close()
 
