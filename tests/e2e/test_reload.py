@@ -160,7 +160,7 @@ async def test_a_resource_that_goes_leaves_then_shows_nothing_then_closes(rig, f
 
 
 async def test_back_and_forth_before_the_grace_is_over_is_no_gap(rig, fast):
-    """A rename that is taken back (bottlerocket-os/bottlerocket#789) finds its devices where they were."""
+    """A rename that is taken back (bottlerocket-os/bottlerocket-core-kit#789) finds its devices where they were."""
     node = rig(config=fast().replace("leavingGrace: 200ms", "leavingGrace: 1h"))
     slow = fast().replace("leavingGrace: 200ms", "leavingGrace: 1h")
     async with node.running():

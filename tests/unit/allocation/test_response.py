@@ -63,6 +63,7 @@ def test_one_replica_names_one_gpu(make_table, make_replicas, strategies):
         (["GPU-0"], "GPU-0"),
         (["GPU-0::1", "GPU-1::0", "GPU-0::0"], "GPU-0,GPU-1"),
         (["GPU-1::0", "GPU-0::0", "GPU-1::1"], "GPU-1,GPU-0"),
+        (["GPU-0::1", "GPU-1::0", "GPU-0::1"], "GPU-0,GPU-1"),
     ],
 )
 def test_replicas_name_their_gpu_once(make_table, make_gpu, make_replicas, ids, visible):
@@ -187,6 +188,17 @@ def test_wsl(make_table):
     assert paths(answer) == ["/dev/dxg"]
 
 
+@pytest.mark.parametrize("others", [(), (ENVVAR,), (CRI,)], ids="+".join)
+def test_beside_mounts_the_variable_is_their_directory(make_table, make_gpu, others):
+    """An image that states its own variable failed to start for an unprivileged pod under volume mounts
+    (NVIDIA/k8s-device-plugin#203, #440): the answer states what the runtime then looks for, never an ID.
+    """
+    table = make_table([make_gpu(0)], strategies=(MOUNTS, *others), cdi_classes=("gpu",))
+    answer = allocate(table, ["GPU-0"])
+    assert answer.envs == {"NVIDIA_VISIBLE_DEVICES": DIRECTORY}
+    assert answer.mounts == (Mount(f"{DIRECTORY}/GPU-0", "/dev/null"),)
+
+
 @pytest.mark.parametrize("strategies", EVERY_COMBINATION, ids="+".join)
 def test_nothing_means_nothing(make_table, make_gpu, strategies):
     """A request for no device must not end in an environment that reads as all devices (bottlerocket-os/bottlerocket#3718)."""
@@ -199,6 +211,21 @@ def test_nothing_means_nothing(make_table, make_gpu, strategies):
         cdi_classes=("gpu", "gds"),
     )
     assert allocate(table, []) == Allocation(envs={"NVIDIA_VISIBLE_DEVICES": "void"})
+
+
+@pytest.mark.parametrize("strategies", EVERY_COMBINATION, ids="+".join)
+def test_numa_is_no_part_of_an_answer(make_table, strategies):
+    """People looked for the NUMA node in Allocate (NVIDIA/k8s-device-plugin#247); kubelet takes it from the list alone."""
+    near, far = (
+        make_table(
+            [ServedDevice(Device("GPU-0", "GPU-0", "GPU-0", "0", numa_node=node, device_nodes=("/dev/nvidia0",)))],
+            strategies=strategies,
+            pass_device_specs=True,
+            cdi_classes=("gpu",),
+        )
+        for node in (None, 1)
+    )
+    assert allocate(near, ["GPU-0"]) == allocate(far, ["GPU-0"])
 
 
 def test_answers_repeat(make_table, make_gpu):

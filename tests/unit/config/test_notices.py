@@ -33,6 +33,7 @@ def test_the_root_for_mps_has_no_effect():
 
 
 def test_both_cdi_strategies_at_once_are_doubtful():
+    """Kubelet maps its CDI field to annotations too, so that both inject everything twice (NVIDIA/k8s-device-plugin#573)."""
     assert notices("flags: {plugin: {deviceListStrategy: [cdi-annotations, cdi-cri]}}") == [
         (
             "c.yaml:1:38: warning: cdi-annotations and cdi-cri together name each device to the runtime twice; take cdi-cri where "

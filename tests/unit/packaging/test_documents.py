@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import PurePosixPath
 
 import pytest
@@ -83,14 +84,26 @@ def test_every_phony_target_of_the_makefile_has_a_rule(texts):
 
 
 def test_the_configs_shown_are_valid(documents):
-    shown = [
-        block
-        for text in documents.values()
-        for block in re.findall(r"^```yaml\n(version: v1\n.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    """Each block of YAML whose keys are those of a config is one."""
+    keys = {info.alias or name for name, info in Config.model_fields.items()}
+    blocks = [
+        (path, yaml.safe_load(block))
+        for path, text in documents.items()
+        for block in re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     ]
-    assert shown
-    for block in shown:
-        Config.model_validate_json(json.dumps(yaml.safe_load(block)))
+    shown = [(path, block) for path, block in blocks if block.keys() <= keys]
+    assert {"README.md", "docs/security.md", "docs/sharing.md"} <= {path for path, _ in shown}
+    for _, block in shown:
+        Config.model_validate_json(json.dumps(block))
+
+
+def test_the_settings_of_nvidias_runtime_are_toml(documents):
+    """Without them an image that states `all` gets every GPU (NVIDIA/k8s-device-plugin#87); a broken file closes nothing."""
+    [block] = re.findall(r"^```toml\n(.*?)^```$", documents["docs/security.md"], re.MULTILINE | re.DOTALL)
+    assert tomllib.loads(block) == {
+        "accept-nvidia-visible-devices-envvar-when-unprivileged": False,
+        "accept-nvidia-visible-devices-as-volume-mounts": True,
+    }
 
 
 def test_the_licence_is_apache_2(texts):

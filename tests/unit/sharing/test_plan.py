@@ -165,6 +165,20 @@ class TestHardware:
         assert look.indexes(offer, GPU) == ["0"]
         assert "GPU 1" in offer.errors(ProblemKind.HARDWARE)[0].message
 
+    def test_an_id_follows_its_gpu_and_not_its_index(self, make):
+        """After a reboot that counted the GPUs in another order one was given to two pods (NVIDIA/k8s-device-plugin#135, #536).
+
+        IDs are UUIDs: the same ones, each still of the same GPU.
+        """
+        gpus = [make.gpu(0), make.gpu(1, "3g.20gb", "3g.20gb"), make.gpu(2)]
+        turned = [replace(gpu, index=2 - gpu.index) for gpu in gpus]
+        config = make.slicing(entry(2), mig="mixed")
+        before, after = (
+            {device.id: device.gpu_uuid for resource in plan(make.node(*node), config).resources for device in resource.devices}
+            for node in (gpus, turned)
+        )
+        assert before == after
+
     def test_of_two_gpus_with_one_uuid_the_first_keeps_it(self, make, look):
         """Two devices of one ID count twice in kubelet; the later GPU is withheld with an error."""
         offer = plan(make.node(make.gpu(1), make.gpu(0, uuid=make.uuid(1))), make.config())
