@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from device_plugin.config.notifier import Notifier
-from device_plugin.health.memory import from_json, to_json
 from device_plugin.health.state import EVERY_GPU, HealthState
 from device_plugin.kubelet.directory import SocketDirectory
 from device_plugin.kubelet.podresources import PodResources
 from device_plugin.kubelet.presence import Presence
-from device_plugin.serving.arrangement import arrangement_from_json, arrangement_to_json
 from device_plugin.supervisor.clock import SteadyClock
 from device_plugin.supervisor.discoverer import Discoverer
 from device_plugin.supervisor.endpoints import Endpoints
 from device_plugin.supervisor.health_keeper import HealthKeeper
+from device_plugin.supervisor.hints import Hints
 from device_plugin.supervisor.holders import Holders
+from device_plugin.supervisor.memory import Memory
 from device_plugin.supervisor.prober import Prober
 from device_plugin.supervisor.reconcile import Reconciler
 from device_plugin.supervisor.rivals import Rivals
-from device_plugin.supervisor.state_file import StateFile
 from device_plugin.supervisor.tasks import Tasks
 from device_plugin.supervisor.threads import WorkThread
 from device_plugin.supervisor.wakeup import Wakeup
@@ -82,12 +79,11 @@ class Supervisor:
         self._stopping, self._watch_told = asyncio.Event(), asyncio.Event()
         self._reconcile_now, self._read_config_now, self._release_awaited = Wakeup(), Wakeup(), Wakeup()
         self._forced = False
-        self._notifiers: list[Notifier] = []
+        self._hints = Hints()
         self._watched: Watched | None = None
-        self._saved: object = None
         self._restart_for: str | None = None
         self._directory = SocketDirectory(settings.socket_directory, logger=logger)
-        self._state_file = StateFile(settings.socket_directory)
+        self._memory = Memory(settings.socket_directory, self._files, logger)
         self._presence = Presence(settings.kubelet_socket, logger=logger) if settings.kubelet_socket else None
         self._pod_resources = PodResources(settings.pod_resources_socket)
         self._holders = Holders(self._pod_resources, self._clock, logger)
@@ -128,10 +124,11 @@ class Supervisor:
     async def _live(self) -> None:
         self._config.look(_nothing_forbids)  # a broken config is said at once, not after a wait for the directory
         await self._directory.acquire()
-        self._restore()
+        self._health.state, self._reconciler.served = self._memory.recall()
         if self._presence is not None:
             self._tasks.start("kubelet presence", self._presence.run())
-        self._start_hints()
+        if self._settings.notifications:
+            self._start_hints()
         loaded = await self._first_config()
         self._health.use(loaded.config.health)
         watched = self._watch(loaded)
@@ -205,17 +202,22 @@ class Supervisor:
                 await self._tasks.cancel()  # first, so that nothing is opened any more
                 await self._endpoints.close()
                 await self._pod_resources.close()
-                self._save()  # a cause may have come since the last time
+                self._memory.keep(self._health.state, self._reconciler.served)  # a cause may have come since the last time
                 await self._files.submit(lambda _: None)  # what is being written gets written
         except TimeoutError:
             self._logger.warning("plugin.close_outlasted", seconds=CLOSE_SECONDS)
-        for notifier in self._notifiers:
-            notifier.stop()
+        self._hints.stop()
         if self._watched is not None:
             self._watched.hardware.close()
         self._files.stop()
         self._directory.release()
         self._logger.info("plugin.stopped")
+
+    def _start_hints(self) -> None:
+        if self._config.source.watched_directory:
+            self._hints.watch(self._config.source.watched_directory, self._read_config_now.set)
+        if self._presence is not None:
+            self._hints.watch(str(self._presence.socket.parent), self._presence.hint)
 
     # ---- the config ----
 
@@ -229,8 +231,7 @@ class Supervisor:
         while True:
             if await self._read_config_now.wait(self._settings.config_poll_seconds):
                 await asyncio.sleep(HINT_SETTLES_SECONDS)
-            for notifier in self._notifiers:
-                notifier.revive()
+            self._hints.revive()
             forced, self._forced = self._forced, False
             if self._config.look(self._forbids, force=forced):
                 self._health.use(self._current_config().health)
@@ -290,7 +291,7 @@ class Supervisor:
             inventory = watched.discoverer.inventory
             if inventory is not None:
                 await self._reconciler.reconcile(self._loaded(), inventory)
-                self._save()
+                self._memory.keep(self._health.state, self._reconciler.served)
                 if self._reconciler.awaits_release:
                     self._release_awaited.set()
             await self._reconcile_now.wait(self._reconciler.next_change_in(self._current_config().reconcile.leaving_grace))
@@ -325,55 +326,6 @@ class Supervisor:
         if self._reconciler.note_answered(ids):
             self._reconcile_now.set()
 
-    # ---- hints and the state file ----
-
-    def _start_hints(self) -> None:
-        """Have notifications make the next poll come sooner. Nothing waits for one."""
-        if not self._settings.notifications:
-            return
-        loop = asyncio.get_running_loop()
-        hints = [(self._config.source.watched_directory, self._read_config_now.set)]
-        if self._presence is not None:
-            hints.append((str(self._presence.socket.parent), self._presence.hint))
-        for directory, hint in hints:
-            if directory:
-                notifier = Notifier(directory)
-                notifier.start(partial(_hand_over, loop, hint))
-                self._notifiers.append(notifier)
-
-    def _restore(self) -> None:
-        """What an earlier process left: causes and the arrangement, so that a restart neither heals nor double-books."""
-        sections, problem = self._state_file.read()
-        notes = [problem] if problem else []
-        if "health" in sections:
-            self._health.state, more = from_json(sections["health"])
-            notes += more
-        if "arrangement" in sections:
-            self._reconciler.served, reason = arrangement_from_json(sections["arrangement"])
-            notes += [reason] if reason else []
-        for note in notes:
-            self._logger.warning("state.not_restored", reason=note)
-
-    def _save(self) -> None:
-        state, served = self._health.state, self._reconciler.served
-        if served is None or (state, served) == self._saved:
-            return
-        self._saved = state, served
-
-        def write(_: None) -> None:
-            try:
-                self._state_file.write({"health": to_json(state), "arrangement": arrangement_to_json(served)})
-            except OSError as error:
-                self._logger.warning("state.not_saved", path=str(self._state_file.path), reason=str(error))
-
-        self._files.submit(write)
-
 
 def _nothing_forbids(_: Loaded) -> Sequence[Problem]:
     return ()
-
-
-def _hand_over(loop: asyncio.AbstractEventLoop, hint: Callable[[], None]) -> None:
-    """From a notifier's thread to the loop."""
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs the hint any more
-        loop.call_soon_threadsafe(hint)
