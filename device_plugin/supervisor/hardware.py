@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from device_plugin.errors import CallHangs, DriverError
+from device_plugin.health.state import EVERY_GPU
 from device_plugin.supervisor.discovery import Progress, read_inventory
 from device_plugin.supervisor.threads import EventThread, WorkThread
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-EVERY_GPU = "*"
 MAX_GIVEN_UP = 16  # as many as a big node has GPUs: each of them costs one
 CHECK_SECONDS = 0.1
 

@@ -180,7 +180,7 @@ async def test_a_restart_keeps_causes_until_their_evidence_is_there(rig, fast):
 
 
 async def test_a_cause_that_comes_with_the_end_is_not_forgotten(rig, fast):
-    """A restart at the wrong moment laundered nothing else either (NVIDIA/k8s-device-plugin#111)."""
+    """A restart right after an XID must not launder the GPU (NVIDIA/k8s-device-plugin#111)."""
     node = rig(config=fast().replace("recoverAfter: 500ms", "recoverAfter: 1h"))
     async with node.kubelet:
         async with node.running(kubelet=False) as plugin:
