@@ -47,8 +47,8 @@ def fit_shares(name: str, shares: Sequence[Share], report: Report, *, limit_byte
     report.error(
         ProblemKind.TOO_LARGE,
         f"the list of {name} would take {total} bytes, and kubelet takes {limit_bytes} at most: at most {most} replicas of each of "
-        f"its {len(shares)} devices fit. Served are the first {sum(share.replicas for share in kept)} of "
-        f"{sum(share.replicas for share in shares)}",
+        f"its {len(shares)} devices fit. As they are, the first {sum(share.replicas for share in kept)} of "
+        f"{sum(share.replicas for share in shares)} do",
         f"{ENTRIES}[{largest.entry}].replicas" if largest.entry is not None else "",
     )
     for share in shares[len(kept) :]:
