@@ -6,7 +6,7 @@ MIXED = "version: v1\nflags: {migStrategy: mixed}\n"
 
 
 async def test_simulated_mig_devices_are_allocatable_like_real_ones(rig):
-    """Faked MIG devices never reached the node's allocatable (run-ai/fake-gpu-operator#177, #134): tests with them proved nothing."""
+    """Faked MIG devices never reached the node's allocatable (run-ai/fake-gpu-operator#177): tests with them proved nothing."""
     node = rig("a100-mig-mixed", config=MIXED)
     profiles = Counter(mig.profile for gpu in node.node.gpus for mig in gpu.mig)
     async with node.running():

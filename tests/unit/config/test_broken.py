@@ -195,6 +195,19 @@ def test_a_contradiction_names_both_places(marked, message):
     assert problems[0].kind is ProblemKind.CONTRADICTION
 
 
+@pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
+@pytest.mark.parametrize("beside", ["", ", timeSlicing: {resources: [{name: gpu, replicas: 2}]}"])
+def test_mps_is_refused_before_any_device_is_looked_at(strategy, beside):
+    """One program of the peer refused MPS on MIG devices, another ignored it (NVIDIA/k8s-device-plugin#537, #713), and beside
+    time-slicing it won without a word: here there is one judge of a file, and it says no.
+    """
+    expected, problems = expected_and_found(
+        f"flags: {{migStrategy: {strategy}}}\nsharing: {{mps: ▸{{resources: [{{name: mig-1g.5gb, replicas: 2}}]}}{beside}}}",
+        "sharing through MPS is not supported; remove it, or share by sharing.timeSlicing, which isolates nothing",
+    )
+    assert expected == [str(problem) for problem in problems]
+
+
 def test_a_name_that_the_suffix_makes_too_long_is_refused():
     """The peer checks the name without `.shared`, and kubelet then refuses the registration for ever (koordinator#1025)."""
     name = "g" * 60
