@@ -240,11 +240,11 @@ async def test_a_frozen_and_a_killed_watcher_cost_time_only(rig, fast):
     """The observer falls silent with its thread alive, or dies (gorakhargosh/watchdog#276, gorakhargosh/watchdog#441)."""
     node = rig(config=fast())
     async with node.running() as plugin:
-        for notifier in plugin.supervisor._notifiers:
+        for notifier in plugin.supervisor._hints._notifiers:
             notifier._callback = lambda: None  # frozen: alive and silent
         node.write(fast(shared(2)))
         await node.kubelet.wait_allocatable(GPU, 16, 2.0)
-        for notifier in plugin.supervisor._notifiers:
+        for notifier in plugin.supervisor._hints._notifiers:
             notifier.stop()
         node.write(fast(shared(3)))
         await node.kubelet.wait_allocatable(GPU, 24, 2.0)
