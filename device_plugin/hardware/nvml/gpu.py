@@ -37,14 +37,19 @@ class _Reader:
         self.calls, self.subject, self.handle = calls, subject, handle
         self.faults: list[str] = []
 
+    def if_supported(self, function: Callable[Concatenate[pynvml._Device, P], T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """The answer; None where the property is not supported. Raises any other `DriverError`."""
+        try:
+            return self.calls.ask(self.subject, function, self.handle, *args, **kwargs)
+        except NotSupported:
+            return None
+
     def optional(
         self, what: str, function: Callable[Concatenate[pynvml._Device, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
         """The answer; None where the property is not supported, and with a fault where asking failed. Raises only `GpuLost`."""
         try:
-            return self.calls.ask(self.subject, function, self.handle, *args, **kwargs)
-        except NotSupported:
-            return None
+            return self.if_supported(function, *args, **kwargs)
         except GpuLost:
             raise
         except DriverError as error:
@@ -53,12 +58,16 @@ class _Reader:
 
 
 def read_gpu(calls: Calls, index: int) -> Gpu:
-    """The GPU at that index. Raises `NotSupported` for one that is not for computing, `DriverError` if it has no identity."""
-    handle = calls.ask(str(index), pynvml.nvmlDeviceGetHandleByIndex, index)
+    """The GPU at that index. Raises `NotSupported` for one that is not for computing, `DriverError` for one that cannot be offered.
+
+    That is one without an identity, or one of which the driver would not say whether and how it is split: offered whole, it could
+    stand beside its own MIG devices.
+    """
+    handle = _needed(calls.ask, str(index), pynvml.nvmlDeviceGetHandleByIndex, index)
     name, name_fault = _read_name(calls, index, handle)
     if name in _NOT_FOR_COMPUTING:
         raise NotSupported("nvmlDeviceGetName", f"{name} is a display adapter and is not offered", subject=str(index))
-    uuid = calls.ask_text(str(index), pynvml.nvmlDeviceGetUUID, handle)
+    uuid = _needed(calls.ask_text, str(index), pynvml.nvmlDeviceGetUUID, handle)
     reader = _Reader(calls, uuid, handle)
     reader.faults += name_fault
     memory = reader.optional("memory size", pynvml.nvmlDeviceGetMemoryInfo)
@@ -67,7 +76,7 @@ def read_gpu(calls: Calls, index: int) -> Gpu:
     mode = reader.optional("compute mode", pynvml.nvmlDeviceGetComputeMode)
     addressing = reader.optional("addressing mode", pynvml.nvmlDeviceGetAddressingMode)
     minor = reader.optional("minor number", pynvml.nvmlDeviceGetMinorNumber)
-    mig_mode = reader.optional("MIG mode", pynvml.nvmlDeviceGetMigMode)
+    mig_mode = reader.if_supported(pynvml.nvmlDeviceGetMigMode)
     mig_enabled = mig_mode is not None and mig_mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
     total_bytes = memory.total if memory is not None else None
     return Gpu(
@@ -87,6 +96,14 @@ def read_gpu(calls: Calls, index: int) -> Gpu:
     )
 
 
+def _needed(ask: Callable[Concatenate[str, P], T], subject: str, *args: P.args, **kwargs: P.kwargs) -> T:
+    """The answer to what every GPU has. "Not supported" is a fault here, and no word on what the GPU is for. Raises `DriverError`."""
+    try:
+        return ask(subject, *args, **kwargs)
+    except NotSupported as error:
+        raise DriverError(error.call, error.reason, code=error.code, subject=error.subject) from error
+
+
 def _read_name(calls: Calls, index: int, handle: pynvml._Device) -> tuple[str, list[str]]:
     try:
         return calls.ask_text(str(index), pynvml.nvmlDeviceGetName, handle), []
@@ -99,7 +116,7 @@ def _read_name(calls: Calls, index: int, handle: pynvml._Device) -> tuple[str, l
 def _read_mig_devices(gpu: _Reader, total_bytes: int | None) -> tuple[MigDevice, ...]:
     """All MIG devices in NVML's order. Indexes without a device are holes in the numbering, not errors."""
     devices: list[MigDevice] = []
-    for index in range(gpu.optional("number of MIG devices", pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0):
+    for index in range(gpu.if_supported(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0):
         subject = f"MIG device {index} of {gpu.subject}"
         try:
             handle = gpu.calls.ask(subject, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu.handle, index)

@@ -122,6 +122,18 @@ def test_a_gpu_without_a_name_is_described(opened):
     assert "pattern" in gpu.faults[0]
 
 
+@pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
+@pytest.mark.parametrize("code", ["NOT_SUPPORTED", "FUNCTION_NOT_FOUND"])
+def test_a_gpu_without_an_identity_is_not_passed_over_like_a_display(opened, function, code):
+    """What every GPU has and this driver would not give is a fault of that GPU, never a reason to forget it without a word."""
+    found = opened({}, {})
+    found.node.answer(function, code, times=1)
+    with pytest.raises(DriverError, match=function) as caught:
+        found.driver.read_gpu(0)
+    assert not isinstance(caught.value, NotSupported)
+    assert found.driver.read_gpu(1).index == 1
+
+
 @pytest.mark.parametrize("name", ["DGX Display", "NVIDIA DGX Display"])
 def test_a_dgx_display_is_passed_over(opened, name):
     """The display adapter of a DGX Station is not offered, and its index is not used for another GPU."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from device_plugin.errors import GpuLost
+from device_plugin.errors import DriverError, GpuLost
 from device_plugin.hardware.model import MigAttributes
 from device_plugin.hardware.nvml.mig_profile import computed_profile, profile_in_name, with_compute_part
 
@@ -167,6 +167,16 @@ def test_refused_attributes_of_a_nameless_device_are_its_fault(opened):
     (device,) = found.driver.read_gpu(0).mig_devices
     assert device.profile is None
     assert "NVIDIA_MIG_MONITOR_DEVICES" in device.fault
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount"])
+def test_a_gpu_that_would_not_say_how_it_is_split_is_not_taken_for_a_whole_one(opened, function):
+    """An error of the driver's is no answer: offered whole, the GPU would stand beside the MIG devices that pods hold on it."""
+    found = opened(mig("1g.5gb", "1g.5gb"), {})
+    found.node.answer(function, "UNKNOWN", gpu=0)
+    with pytest.raises(DriverError, match=function):
+        found.driver.read_gpu(0)
+    assert not found.driver.read_gpu(1).mig_enabled
 
 
 def test_one_broken_device_does_not_stop_the_rest(opened):
