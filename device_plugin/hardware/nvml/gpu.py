@@ -97,7 +97,7 @@ def read_gpu(calls: Calls, index: int) -> Gpu:
 
 
 def _needed(ask: Callable[Concatenate[str, P], T], subject: str, *args: P.args, **kwargs: P.kwargs) -> T:
-    """The answer to what every GPU has. "Not supported" is a fault here, and no word on what the GPU is for. Raises `DriverError`."""
+    """The answer to what every GPU has: "not supported" is a fault here, and no word on what it is for. Raises `DriverError`."""
     try:
         return ask(subject, *args, **kwargs)
     except NotSupported as error:
