@@ -49,10 +49,18 @@ def prefer(table: AllocationTable, available: Sequence[str], must_include: Seque
 
 
 def _usable(table: AllocationTable, available: Sequence[str], held: list[int], wanted: int) -> list[int]:
-    """The positions of what may be chosen, ascending: the healthy ones, or if they are too few all that are there."""
+    """The positions of what may be chosen, ascending: the healthy ones, or if they are too few all that are there.
+
+    Where Allocate refuses shared devices to whoever gets more than one, those are left out if the others suffice.
+    """
     offered = sorted({table.positions[device_id] for device_id in available if device_id in table.positions}.difference(held))
-    healthy = [position for position in offered if table.healthy[position]]
-    return healthy if len(healthy) >= wanted else [position for position in offered if table.entries[position].served.present]
+    usable = [position for position in offered if table.healthy[position]]
+    if len(usable) < wanted:
+        usable = [position for position in offered if table.entries[position].served.present]
+    if table.resource.fail_requests_greater_than_one and wanted + len(held) > 1:
+        whole = [position for position in usable if not table.entries[position].served.device.is_shared]
+        usable = whole if len(whole) >= wanted else usable
+    return usable
 
 
 def _align(table: AllocationTable, free: list[int], held: list[int], wanted: int) -> list[int]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from device_plugin.allocation.preferred import prefer
+from device_plugin.allocation.response import allocate
 from device_plugin.hardware.model import CommonAncestor, Link
 from device_plugin.health.cause import Cause, CauseKind, ClearedBy
 from device_plugin.sharing.offer import PreferencePolicy
@@ -113,6 +114,18 @@ def test_whole_and_replicated_devices_share_one_resource(make_table, make_gpu, m
     """A resource may mix replicas of one GPU with whole GPUs; each GPU gives one before any gives two."""
     table = make_table([*make_replicas(0, 3), make_gpu(1), make_gpu(2)], DISTRIBUTED)
     assert prefer(table, list(table.positions), [], 3) == ("GPU-0::0", "GPU-1", "GPU-2")
+
+
+def test_what_allocate_would_refuse_is_not_preferred(make_table, make_gpu, make_replicas):
+    """With failRequestsGreaterThanOne a container of two gets whole GPUs where two are free: a replica would fail its pod."""
+    table = make_table([*make_replicas(0, 3), make_gpu(1), make_gpu(2), make_gpu(3)], DISTRIBUTED, fail_greater_than_one=True)
+    everything = list(table.positions)
+    chosen = prefer(table, everything, [], 2)
+    assert chosen == ("GPU-1", "GPU-2")
+    assert allocate(table, chosen).envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-1,GPU-2"
+    assert prefer(table, everything, ["GPU-3"], 2) == ("GPU-1", "GPU-3")
+    assert prefer(table, everything, [], 1) == ("GPU-0::0",), "one replica alone is fine"
+    assert len(prefer(table, everything, [], 4)) == 4, "too few whole ones: Allocate says why not"
 
 
 def test_distinct_never_takes_two_of_one_gpu(make_table, make_replicas):
