@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from device_plugin.allocation.table import AllocationTable, Entry
 
-_NAMED_IDS = 8
+_NAMED = 8  # IDs, or GPUs; clients of gRPC's C core take no text of more than 16 KiB, and show an error of their own instead
+_LONGEST_ID = 80  # of ours; what somebody else made up may be longer
 _TRY_AGAIN = "kubelet does not try this pod again: delete it, a new one is given other devices"
 
 
@@ -63,7 +64,7 @@ def _check_apart(table: AllocationTable, entries: Sequence[Entry]) -> None:
         on_gpu.setdefault(entry.served.device.gpu_uuid, []).append(entry.id)
     crowded = {gpu: ids for gpu, ids in on_gpu.items() if len(ids) > 1}
     if crowded:
-        gpus = "; ".join(f"{gpu} would give {_name(ids)}" for gpu, ids in crowded.items())
+        gpus = _first([f"{gpu} would give {_name(ids)}" for gpu, ids in crowded.items()], "; ")
         raise _refuse(
             table,
             f"under the policy distinct a container gets at most one device of each GPU, and too few GPUs have one free: {gpus}; "
@@ -87,7 +88,10 @@ def _refuse(table: AllocationTable, reason: str) -> AllocationRefused:
 
 
 def _name(ids: Iterable[str]) -> str:
-    """The IDs, or the first of many."""
-    names = list(ids)
-    more = len(names) - _NAMED_IDS
-    return ", ".join(names[:_NAMED_IDS]) + (f" and {more} more" if more > 0 else "")
+    return _first([name if len(name) <= _LONGEST_ID else f"{name[:_LONGEST_ID]}..." for name in ids], ", ")
+
+
+def _first(words: Sequence[str], separator: str) -> str:
+    """The words, or the first of many."""
+    more = len(words) - _NAMED
+    return separator.join(words[:_NAMED]) + (f" and {more} more" if more > 0 else "")

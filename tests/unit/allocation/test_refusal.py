@@ -42,6 +42,16 @@ def test_many_ids_are_not_all_named(make_table):
     assert "GPU-0, GPU-1, GPU-2, GPU-3, GPU-4, GPU-5, GPU-6, GPU-7 and 92 more" in text
 
 
+def test_no_text_outgrows_what_grpc_carries(make_table, make_replicas):
+    """Some gRPC clients take no text of more than 16 KiB, and the reason would be lost: no long ID and no number of GPUs leads there."""
+    assert len(refusal(make_table([]), ["x" * 100_000] * 9)) < 2000
+    crowded = make_table([device for gpu in range(64) for device in make_replicas(gpu, 20)], PreferencePolicy.DISTINCT)
+    text = refusal(crowded, list(crowded.positions))
+    assert "GPU-7 would give" in text
+    assert " and 56 more; kubelet" in text
+    assert len(text) < 4000
+
+
 def test_gone_devices(make_table, make_gpu):
     """A device whose hardware is gone is still listed, and cannot be given."""
     text = refusal(make_table([make_gpu(0, causes=(XID,), leaving_since=1.0, present=False)]), ["GPU-0"])
