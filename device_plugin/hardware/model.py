@@ -123,14 +123,16 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The whole node. `gpus` are in index order. `links` has an entry for both directions of a pair, sorted.
+    """The whole node. `gpus` are in index order, `skipped` the indexes of devices that are not for computing.
 
+    `links` has an entry for both directions of a pair, sorted.
     `control_nodes` are those of /dev/nvidiactl, -uvm, -uvm-tools, -modeset that exist; `imex_channels` the channel numbers whose
     node exists; `extra_nodes` maps `gdrcopy`, `gds` and `mofed` to the nodes found for them.
     """
 
     gpus: tuple[Gpu, ...] = ()
     unreadable: tuple[UnreadableGpu, ...] = ()
+    skipped: tuple[int, ...] = ()
     links: tuple[Link, ...] = ()
     driver_version: str | None = None
     cuda_version: tuple[int, int] | None = None

@@ -58,7 +58,10 @@ class Host:
         return (node if node >= 0 else None), None
 
     def nvidia_gpus(self) -> tuple[str, ...]:
-        """The PCI addresses of all NVIDIA GPUs, driver or not, sorted. Cheap: a change here is a reason to ask the driver."""
+        """The PCI addresses of the NVIDIA GPUs that NVIDIA's driver has or may yet get, sorted.
+
+        Cheap: a change here is a reason to ask the driver. A GPU that another driver has (vfio-pci, nouveau) is none of ours.
+        """
         return tuple(sorted(self._nvidia_gpus()))
 
     def mig_capabilities(self) -> dict[str, int]:
@@ -108,7 +111,7 @@ class Host:
     def _nvidia_gpus(self) -> Iterator[str]:
         for device in _glob(self.root / "sys/bus/pci/devices", "*"):
             vendor, kind = _hexadecimal(device / "vendor"), _hexadecimal(device / "class")
-            if vendor == _NVIDIA and kind is not None and kind >> 16 == _DISPLAY_CLASS:
+            if vendor == _NVIDIA and kind is not None and kind >> 16 == _DISPLAY_CLASS and _is_nvidias(device / "driver"):
                 yield device.name
 
     def _exists(self, node: str) -> bool:
@@ -165,6 +168,14 @@ def _mig_nodes(gpu: Gpu, device: MigDevice, capabilities: Mapping[str, int]) -> 
             f"the device nodes of MIG device {device.uuid} are unknown: the driver's mig-minors has no {' and no '.join(missing)}",
         )
     return (f"/dev/nvidia{gpu.minor}", *(f"/dev/nvidia-caps/nvidia-cap{capabilities[path]}" for path in paths)), None
+
+
+def _is_nvidias(driver: Path) -> bool:
+    """Whether a PCI device's driver is NVIDIA's; one that has none yet may get it."""
+    try:
+        return driver.readlink().name.startswith("nvidia")
+    except OSError:
+        return True
 
 
 def _glob(directory: Path, pattern: str) -> list[Path]:

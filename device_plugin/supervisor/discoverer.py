@@ -165,4 +165,4 @@ def _unreadable(inventory: Inventory | None) -> set[int]:
 
 def _counted(inventory: Inventory) -> int:
     """How many GPUs the driver counts; one on the bus that it does not count may be bound to it later."""
-    return len({gpu.index for gpu in inventory.gpus} | _unreadable(inventory))
+    return len({gpu.index for gpu in inventory.gpus} | _unreadable(inventory) | set(inventory.skipped))

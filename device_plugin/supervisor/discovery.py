@@ -45,6 +45,7 @@ def read_inventory(
     progress = progress or Progress()
     gpus: list[Gpu] = []
     unreadable: list[UnreadableGpu] = []
+    unsuited: list[int] = []
     for index in range(facts.gpu_count):
         progress.index = index
         if index in skipped:
@@ -54,13 +55,14 @@ def read_inventory(
             gpus.append(driver.read_gpu(index))
             progress.uuids[gpus[-1].uuid] = index
         except NotSupported:
-            continue  # a device that is not meant for computing, such as a DGX Display
+            unsuited.append(index)  # a device that is not meant for computing, such as a DGX Display
         except DriverError as error:
             unreadable.append(UnreadableGpu(index=index, reason=str(error)))
     progress.index = None
     inventory = Inventory(
         gpus=tuple(gpus),
         unreadable=tuple(unreadable),
+        skipped=tuple(unsuited),
         links=driver.read_links(gpus),
         driver_version=facts.driver_version,
         cuda_version=facts.cuda_version,

@@ -71,6 +71,17 @@ def test_gpus_on_the_bus(host):
     assert host.nvidia_gpus() == ("0000:01:00.0", "0000:41:00.0")
 
 
+@pytest.mark.parametrize(("driver", "is_ours"), [("nvidia", True), ("vfio-pci", False), ("nouveau", False), (None, True)])
+def test_a_gpu_that_another_driver_has_is_none_of_ours(host, driver, is_ours):
+    """One passed through to a virtual machine never shows in NVML; one without a driver may still get NVIDIA's."""
+    device = "sys/bus/pci/devices/0000:41:00.0"
+    write(host.root, f"{device}/vendor", "0x10de\n")
+    write(host.root, f"{device}/class", "0x030200\n")
+    if driver is not None:
+        (host.root / device / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+    assert (host.nvidia_gpus() != ()) is is_ours
+
+
 def test_no_bus_at_all(host):
     """A machine without PCI has no GPU on it."""
     assert host.nvidia_gpus() == ()
