@@ -7,6 +7,7 @@ merge keys are read as NVIDIA's plugin reads them; a value that came through one
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ Path = tuple[str | int, ...]
 """Keys and list indices that lead to a value."""
 
 _MAX_DEPTH = 32  # the format needs 6
-_MAX_NODES = 100_000  # what aliases can blow a text up to; a list of 10,000 devices is far below
+_MAX_NODES = 20_000  # what aliases can blow a text up to; a list of 10,000 devices is half of it
 
 _NULL = {"", "~", "null", "Null", "NULL"}
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,19})")
@@ -64,6 +65,11 @@ class _Node:
     items: list[_Node] | None = None
     pairs: list[tuple[_Node, _Node]] | None = None
     closed: bool = True
+
+    @property
+    def is_name(self) -> bool:
+        """Whether this can be a key."""
+        return self.items is None and self.pairs is None and self.tag is None and not (self.plain and self.text in _NULL)
 
 
 def config_path(path: Path) -> str:
@@ -228,13 +234,9 @@ class _Reader:
     def _mapping(self, node: _Node, path: Path) -> dict[str, Any]:
         data: dict[str, Any] = {}
         for key, value in self._merged(node, path):
-            if key.items is not None or key.pairs is not None or (key.plain and key.text in _NULL) or key.tag is not None:
-                self._refuse((*path, key.text), key.place, "expected a name as the key")
-                continue
             inner = (*path, key.text)
-            if inner in self.keys:
-                first = self.keys[inner]
-                self._refuse(inner, key.place, f"duplicate key {shown(key.text)}; it stands in line {first.line} already")
+            if not key.is_name:
+                self._refuse(inner, key.place, "expected a name as the key")
                 continue
             self.keys[inner] = key.place
             data[key.text] = self.value(value, inner)
@@ -245,9 +247,17 @@ class _Reader:
     def _merged(self, node: _Node, path: Path, depth: int = 0) -> list[tuple[_Node, _Node]]:
         """The mapping's pairs, then those of the mappings under its merge keys (`<<`) that it does not have itself."""
         self._count(node, depth)
-        own, merged = [], []
+        own: list[tuple[_Node, _Node]] = []
+        merged: list[tuple[_Node, _Node]] = []
+        first: dict[tuple[bool, str], Place] = {}
         for key, value in node.pairs or ():
-            if not (key.plain and key.text == "<<"):
+            is_merge = key.plain and key.text == "<<"
+            if (is_merge, key.text) in first and key.is_name:
+                line = first[is_merge, key.text].line
+                self._refuse((*path, key.text), key.place, f"duplicate key {shown(key.text)}; it stands in line {line} already")
+                continue
+            first[is_merge, key.text] = key.place
+            if not is_merge:
                 own.append((key, value))
                 continue
             for source in value.items if value.items is not None else [value]:
@@ -270,9 +280,11 @@ class _Reader:
             return text == "true"
         if _INTEGER.fullmatch(text):
             return int(text)
-        if _FLOAT.fullmatch(text):
+        if _FLOAT.fullmatch(text) and not text.lstrip("-").isdigit() and math.isfinite(float(text)):
             return float(text)
-        if _BOOLEAN_LOOK.fullmatch(text):
+        if _FLOAT.fullmatch(text):
+            self._refuse(path, node.place, f"{text[:20]}... is too large a number; quote it if it is text")
+        elif _BOOLEAN_LOOK.fullmatch(text):
             self._refuse(path, node.place, f"{text} may be read as true or false; write true or false, or quote it if it is text")
         elif _BASE_60_LOOK.fullmatch(text):
             self._refuse(path, node.place, f'{text} may be read as a number of base 60; quote it: "{text}"')

@@ -187,9 +187,13 @@ def _validate(statement: _Statement) -> None:
     try:
         _validated(statement.data)
     except ValidationError as error:
-        found = [wrong for wrong in explain(error) if not any(wrong.path[: len(path)] == path for path in statement.spoiled)]
+        found = [wrong for wrong in explain(error) if statement.spoiled.isdisjoint(_with_parents(wrong.path))]
         statement.problems += [_error(wrong.message, statement.origin(wrong.path, at_key=wrong.at_key)) for wrong in found]
         statement.spoiled |= {wrong.path for wrong in found}
+
+
+def _with_parents(path: Path) -> list[Path]:
+    return [path[:length] for length in range(len(path) + 1)]
 
 
 def _contradictions_beside(statement: _Statement) -> list[Problem]:
@@ -205,8 +209,8 @@ def _contradictions_beside(statement: _Statement) -> list[Problem]:
 def _dropped_with(path: Path) -> Path:
     """What says nothing any more if that path is wrong: the whole entry of a list of blocks, the whole of another list."""
     index = next((position for position, part in enumerate(path) if isinstance(part, int)), len(path))
-    blocks = {item.keys for item in fields() if item.is_list and item.model is not None}
-    return path[: index + 1] if path[:index] in blocks else path[:index]
+    is_block = any(item.keys == path[:index] and item.is_list and item.model is not None for item in fields())
+    return path[: index + 1] if is_block else path[:index]
 
 
 def _without(statement: _Statement, dropped: set[Path]) -> _Statement:
@@ -236,4 +240,8 @@ def _error(message: str, origin: Origin) -> Problem:
 
 
 def _in_file_order(problems: list[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda problem: (problem.origin.line, problem.origin.column))
+    """By place. What came through an alias several times stands in the file once, and is said once."""
+    once: dict[tuple[int, int, str], Problem] = {}
+    for problem in problems:
+        once.setdefault((problem.origin.line, problem.origin.column, problem.message), problem)
+    return sorted(once.values(), key=lambda problem: (problem.origin.line, problem.origin.column))

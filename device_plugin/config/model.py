@@ -64,7 +64,8 @@ def _refuse_mps(value: object) -> None:
 def _check_channel_ids(value: object) -> tuple[int, ...]:
     if isinstance(value, (list, tuple)) and (not value or (len(value) == 1 and type(value[0]) is int and value[0] == 0)):
         return tuple(value)
-    found = f"[{', '.join(shown(item) for item in value)}]" if isinstance(value, list) else shown(value)
+    more = ", ..." if isinstance(value, list) and len(value) > 8 else ""
+    found = f"[{', '.join(shown(item) for item in value[:8])}{more}]" if isinstance(value, list) else shown(value)
     raise ValueError(f"expected [] or [0], not {found}")
 
 

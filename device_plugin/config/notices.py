@@ -64,9 +64,10 @@ def _without_effect(config: Config) -> Iterator[Problem]:
         )
     if imex.required and not imex.channel_ids:
         yield _warning("imex.required has no effect without imex.channelIDs: [0]", config.origin("imex.required"))
+    excluded = {selector: index for index, selector in reversed([*enumerate(config.devices.exclude)])}
     for index, selector in enumerate(config.devices.include):
-        if selector in config.devices.exclude:
-            where = _at(config, f"devices.exclude[{config.devices.exclude.index(selector)}]")
+        if selector in excluded:
+            where = _at(config, f"devices.exclude[{excluded[selector]}]")
             message = f"{selector} is also excluded, {where}; it is not offered"
             yield _warning(message, config.origin(f"devices.include[{index}]"))
 
@@ -88,16 +89,24 @@ def _risks(config: Config) -> Iterator[Problem]:
 
 
 def _shadowed(config: Config, kind: str, patterns: tuple[NamedPattern, ...]) -> Iterator[Problem]:
-    """A pattern that matches another pattern's text, stars included, matches everything that the other one does."""
+    """A pattern that matches another pattern's text, stars included, matches everything that the other one does.
+
+    A pattern that is shadowed itself shadows nothing that its own shadow does not.
+    """
+    standing: dict[str, int] = {}
+    starred: list[str] = []  # of those standing; another one matches its own text only
     for later, named in enumerate(patterns):
-        for earlier, before in enumerate(patterns[:later]):
-            if matches_pattern(before.pattern, named.pattern):
-                yield _warning(
-                    f"this pattern is never reached: {before.pattern!r} {_at(config, f'resources.{kind}[{earlier}].pattern')} "
-                    "matches all that it does",
-                    config.origin(f"resources.{kind}[{later}].pattern"),
-                )
-                break
+        text = named.pattern
+        match = text if text in standing else next((pattern for pattern in starred if matches_pattern(pattern, text)), None)
+        if match is None:
+            standing[text] = later
+            starred += [text] if "*" in text else []
+            continue
+        yield _warning(
+            f"this pattern is never reached: {match!r} {_at(config, f'resources.{kind}[{standing[match]}].pattern')} "
+            "matches all that it does",
+            config.origin(f"resources.{kind}[{later}].pattern"),
+        )
 
 
 def _differences(config: Config) -> Iterator[Problem]:

@@ -59,13 +59,18 @@ class ModelField:
         return tuple(str(choice.value) for choice in choices) if choices else ()
 
 
-def fields(model: type[BaseModel] = Config, keys: tuple[str, ...] = (), *, in_list: bool = False) -> Iterator[ModelField]:
+@cache
+def fields() -> tuple[ModelField, ...]:
     """Every field of the model in order, each before the fields inside it. What is inside a list's items has the list's keys."""
+    return tuple(_walk(Config, (), in_list=False))
+
+
+def _walk(model: type[BaseModel], keys: tuple[str, ...], *, in_list: bool) -> Iterator[ModelField]:
     for name, info in model.model_fields.items():
         field = ModelField(name, (*keys, info.alias or name), info, _first(info.annotation, BaseModel), in_list)
         yield field
         if field.model is not None:
-            yield from fields(field.model, field.keys, in_list=in_list or field.is_list)
+            yield from _walk(field.model, field.keys, in_list=in_list or field.is_list)
 
 
 def _first(annotation: Any, wanted: type[T]) -> type[T] | None:

@@ -222,7 +222,7 @@ def parse_devices(value: object) -> str | int | tuple[str, ...]:
 
 
 def _parse_items(values: list[object] | tuple[object, ...]) -> tuple[str, ...]:
-    parsed: list[str] = []
+    parsed: dict[str, None] = {}
     wrong: dict[int, str] = {}
     for index, item in enumerate(values):
         try:
@@ -232,7 +232,7 @@ def _parse_items(values: list[object] | tuple[object, ...]) -> tuple[str, ...]:
             continue
         if ref in parsed:
             wrong[index] = f"device {ref} is named twice in this list"
-        parsed.append(ref)
+        parsed[ref] = None
     if wrong:
         raise InvalidItems(wrong)
     return tuple(parsed)

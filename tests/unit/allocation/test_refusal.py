@@ -43,7 +43,7 @@ def test_many_ids_are_not_all_named(make_table):
 
 
 def test_no_text_outgrows_what_grpc_carries(make_table, make_replicas):
-    """Some gRPC clients take no text of more than 16 KiB, so the reason would be lost: neither long IDs nor many GPUs lead there."""
+    """Some gRPC clients take no text of more than 16 KiB, so the reason was lost: neither long IDs nor many GPUs lead there."""
     assert len(refusal(make_table([]), ["x" * 100_000] * 9)) < 2000
     crowded = make_table([device for gpu in range(64) for device in make_replicas(gpu, 20)], PreferencePolicy.DISTINCT)
     text = refusal(crowded, list(crowded.positions))
