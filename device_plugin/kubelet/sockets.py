@@ -54,12 +54,13 @@ class SocketIdentity:
 def socket_name(resource: str, directory: Path) -> str:
     """The file name of a resource's socket: `nvidia.com/gpu.shared` -> `gpu-device-plugin-nvidia.com-gpu.shared.sock`.
 
-    Where the path would pass 105 bytes, the resource's name is replaced by a hash of it. Raises `SocketUnusable` if even that
-    does not fit.
+    Where the path would pass 105 bytes, the resource's name is replaced by a hash of it; so it is where its domain has a dash, since
+    `a-b/c` and `a/b-c` would be one name. Raises `SocketUnusable` if even the hash does not fit.
     """
     room = MAX_PATH_BYTES - len(os.fsencode(directory)) - 1
-    readable = f"{PREFIX}{resource.replace('/', '-')}.sock"
-    if len(readable) <= room:
+    domain, _, name = resource.partition("/")
+    readable = f"{PREFIX}{domain}-{name}.sock"
+    if len(readable) <= room and "-" not in domain:
         return readable
     hashed = f"{PREFIX}{hashlib.sha256(resource.encode()).hexdigest()[:_HASH_DIGITS]}.sock"
     if len(hashed) <= room:

@@ -45,6 +45,12 @@ def test_every_legal_name_gets_a_path_that_gRPC_binds_and_its_own_one():
     assert len(set(paths)) == len(paths)
 
 
+def test_a_dash_in_the_domain_makes_no_two_resources_one_socket():
+    """Of two resources with one socket only the first could be served."""
+    names = ["nvidia.com/a-b", "nvidia.com-a/b", "my-company.com/gpu", "my/company.com-gpu"]
+    assert len({socket_name(name, PLUGINS) for name in names}) == len(names)
+
+
 def test_the_length_counts_bytes():
     """A directory with non-ASCII letters is longer than it looks."""
     directory = Path("/" + "ü" * 25)
