@@ -54,7 +54,7 @@ class SocketIdentity:
 def socket_name(resource: str, directory: Path) -> str:
     """The file name of a resource's socket: `nvidia.com/gpu.shared` -> `gpu-device-plugin-nvidia.com-gpu.shared.sock`.
 
-    Where the path would pass 105 bytes, the resource's name is replaced by a hash of it; so it is where its domain has a dash, since
+    Where the path would pass 105 bytes, the resource's name is replaced by a hash of it, and where its domain has a dash, since
     `a-b/c` and `a/b-c` would be one name. Raises `SocketUnusable` if even the hash does not fit.
     """
     room = MAX_PATH_BYTES - len(os.fsencode(directory)) - 1
