@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Every parser answers for its own words: the one of a command knows the flags that were meant."""
         found, strange = super().parse_known_args(args, namespace)
-        if strange:
+        if any(word != "--" for word in strange):  # which ends the flags, and may stand there with nothing behind it
             self.error("; ".join(self._explained(list(args or ()), strange)))
         return found, []
 

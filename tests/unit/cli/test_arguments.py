@@ -68,6 +68,12 @@ def test_words_behind_two_dashes_are_files_however_they_look():
     assert parse_arguments(["validate", "--", "-mig-strategy", "--gds-enabled"], {}).files == ["-mig-strategy", "--gds-enabled"]
 
 
+@pytest.mark.parametrize("argv", [("--",), ("--mig-strategy=mixed", "--"), ("run", "--")])
+def test_two_dashes_with_nothing_behind_them_say_nothing(argv):
+    """As NVIDIA's plugin takes them."""
+    assert parse_arguments(argv, {}).command == "run"
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
