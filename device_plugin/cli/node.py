@@ -115,9 +115,9 @@ def open_node(arguments: argparse.Namespace, logger: Logger) -> Iterator[Node]:
     except OSError as error:
         raise PluginError(f"the files of the simulated node cannot be written: {error}") from error
     with simulated:
-        # The simulated node's files are the only ones that go with its GPUs.
-        flags |= {"driver-root-ctr-path": str(simulated.root), "driver-root": str(simulated.root)}
-        yield Node(simulated, simulated.root, flags, logger)
+        # The files that go with its GPUs, unless the command line states others. Host paths are those of a real node: kubelet is
+        # answered the same.
+        yield Node(simulated, simulated.root, {"driver-root-ctr-path": str(simulated.root)} | flags, logger)
 
 
 def refuse_beside_real_gpus(node: Node, kubelet_socket: Path | None) -> None:

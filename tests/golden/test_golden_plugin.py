@@ -154,8 +154,7 @@ async def test_kubelet_sees_what_was_recorded(scenario, recorded_node, short_pat
     flags = config_flags(parse_arguments(recorded["argv"][1:], {}))
     sockets = short_path / "dp"
     with recorded_node(recorded) as node:
-        # The recorded host paths are those of a driver installed on the host.
-        plugin = SimulatedPlugin(node, sockets, config_file=write_config(recorded, short_path), flags={"driver-root": "/", **flags})
+        plugin = SimulatedPlugin(node, sockets, config_file=write_config(recorded, short_path), flags=flags)
         async with Witness(sockets) as kubelet, plugin:
             expected = {request["resource_name"]: request for request in recorded["register"]}
             await kubelet.record.wait_for(lambda: all(map(kubelet.is_registered, expected)), 10)

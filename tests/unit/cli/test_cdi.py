@@ -42,6 +42,27 @@ def test_the_specification_of_the_gpus_goes_to_standard_output(generate, run_com
     assert names >= {device["id"] for resource in planned["resources"] for device in resource["devices"]}
 
 
+@pytest.mark.parametrize(("flags", "prefix"), [((), ""), (("--driver-root=/run/nvidia/driver",), "/run/nvidia/driver")])
+def test_host_paths_are_those_of_a_real_node(generate, flags, prefix):
+    """Simulated is the hardware: the driver root on the host is where the options say, not where the simulation keeps its files."""
+    document = checked(generate(*flags, profile="t4").out)
+    mounts = {mount["containerPath"]: mount["hostPath"] for mount in document["containerEdits"]["mounts"]}
+    assert mounts["/usr/bin/nvidia-smi"] == f"{prefix}/usr/bin/nvidia-smi"
+    [node] = document["devices"][0]["containerEdits"]["deviceNodes"]
+    assert node.get("hostPath", node["path"]) == f"{prefix}/dev/nvidia0"
+
+
+def test_the_driver_files_can_be_others_than_those_of_the_simulated_node(generate, tmp_path):
+    """A driver root of one's own beside simulated GPUs, to see what a specification would hold."""
+    libraries = tmp_path / "root/usr/lib64"
+    libraries.mkdir(parents=True)
+    (libraries / "libcuda.so.580.95.05").touch()
+    document = checked(generate(f"--driver-root-ctr-path={tmp_path}/root", profile="t4").out)
+    paths = {mount["containerPath"] for mount in document["containerEdits"]["mounts"]}
+    assert "/usr/lib64/libcuda.so.580.95.05" in paths
+    assert "/usr/bin/nvidia-smi" not in paths
+
+
 def test_what_could_not_be_found_is_said_beside_it(generate):
     """A simulated node has no hook program: warnings on standard error leave standard output a clean document."""
     finished = generate(profile="t4")
