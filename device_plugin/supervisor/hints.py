@@ -7,10 +7,10 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
-from device_plugin.config.notifier import Notifier
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from device_plugin.config.notifier import Notifier
 
 
 class Hints:
@@ -19,8 +19,18 @@ class Hints:
     def __init__(self) -> None:
         self._notifiers: list[Notifier] = []
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether any directory is watched."""
+        return bool(self._notifiers)
+
     def watch(self, directory: str, hint: Callable[[], None]) -> None:
-        """Call `hint` on the running loop whenever something in the directory changes, from now on until `stop`."""
+        """Call `hint` on the running loop whenever something in the directory changes, from now on until `stop`.
+
+        Nothing at the start needs a hint, so what makes them is imported when the first one is asked for.
+        """
+        from device_plugin.config.notifier import Notifier  # noqa: PLC0415 - see above
+
         notifier = Notifier(directory)
         notifier.start(partial(_hand_over, asyncio.get_running_loop(), hint))
         self._notifiers.append(notifier)

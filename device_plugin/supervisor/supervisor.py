@@ -45,6 +45,7 @@ HOLDERS_IDLE_SECONDS = 30.0
 HOLDERS_WAIT_SECONDS = 0.5
 READY_POLL_SECONDS = 0.2
 WATCH_WAIT_SECONDS = 2.0  # the watch begins while the first probes are made
+HINTS_AFTER_SECONDS = 0.3  # kubelet is to be told first
 CLOSE_SECONDS = 4.0
 
 
@@ -127,8 +128,6 @@ class Supervisor:
         self._health.state, self._reconciler.served = self._memory.recall()
         if self._presence is not None:
             self._tasks.start("kubelet presence", self._presence.run())
-        if self._settings.notifications:
-            self._start_hints()
         loaded = await self._first_config()
         self._health.use(loaded.config.health)
         watched = self._watch(loaded)
@@ -139,6 +138,9 @@ class Supervisor:
             await asyncio.wait({start, failed}, return_when=asyncio.FIRST_COMPLETED)
             await (start if start.done() else failed)
             self._start_tasks(watched)
+            await asyncio.wait({failed}, timeout=HINTS_AFTER_SECONDS)
+            self._start_hints()
+            self._read_config_now.set()  # what changed before there were hints
             await failed
         finally:
             start.cancel()
@@ -172,10 +174,11 @@ class Supervisor:
 
         Nor one that nobody watches yet: an XID that comes before the watch has begun is never heard of.
         """
+        holders = asyncio.ensure_future(self._holders.refresh())
         await watched.discoverer.first()
         while not await watched.prober.look_at_all():
             await watched.discoverer.first()
-        await self._holders.refresh()
+        await holders
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WATCH_WAIT_SECONDS):
                 await self._watch_told.wait()
@@ -214,6 +217,9 @@ class Supervisor:
         self._logger.info("plugin.stopped")
 
     def _start_hints(self) -> None:
+        """Have polls come sooner; harmless when called again."""
+        if not self._settings.notifications or self._hints.is_watching:
+            return
         if self._config.source.watched_directory:
             self._hints.watch(self._config.source.watched_directory, self._read_config_now.set)
         if self._presence is not None:
@@ -224,6 +230,7 @@ class Supervisor:
     async def _first_config(self) -> Loaded:
         """The first config that can be used; waits for a file that is not there yet."""
         while self._config.loaded is None and not self._config.look(_nothing_forbids):
+            self._start_hints()
             await self._read_config_now.wait(self._settings.config_poll_seconds)
         return self._loaded()
 
