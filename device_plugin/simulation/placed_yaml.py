@@ -21,7 +21,7 @@ class PlacedYaml:
         try:
             loader = yaml.CSafeLoader(text)
             self._root = loader.get_single_node()
-            duplicates = list(self._duplicate_keys(self._root, ()))
+            duplicates = list(self._duplicate_keys(self._root, (), set()))
             self.data: Any = loader.construct_document(self._root) if self._root is not None else None
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
@@ -50,10 +50,14 @@ class PlacedYaml:
             return Origin(self._source, path=text)
         return Origin(self._source, node.start_mark.line + 1, node.start_mark.column + 1, text)
 
-    def _duplicate_keys(self, node: yaml.Node | None, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    def _duplicate_keys(self, node: yaml.Node | None, path: tuple[str | int, ...], looked_at: set[int]) -> Iterator[Problem]:
+        """Each node once, however many aliases lead to it, be it from inside itself."""
+        if id(node) in looked_at:
+            return
+        looked_at.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             for index, child in enumerate(node.value):
-                yield from self._duplicate_keys(child, (*path, index))
+                yield from self._duplicate_keys(child, (*path, index), looked_at)
         if isinstance(node, yaml.MappingNode):
             seen: set[str] = set()
             for key, child in node.value:
@@ -64,7 +68,7 @@ class PlacedYaml:
                         f"the key {name!r} stands here twice", Origin(self._source, mark.line + 1, mark.column + 1, name)
                     )
                 seen.add(name)
-                yield from self._duplicate_keys(child, (*path, name))
+                yield from self._duplicate_keys(child, (*path, name), looked_at)
 
 
 def _child(node: yaml.Node | None, step: str | int) -> yaml.Node | None:

@@ -25,6 +25,9 @@ ADDRESSING_MODES = {"none": 0, "hmm": 1, "ats": 2}
 RECOVERY_ACTIONS = {"none": 0, "reset": 1, "reboot": 2, "drain-p2p": 3, "drain-and-reset": 4}
 FABRIC_STATES = {"not-started": 1, "in-progress": 2, "completed": 3}
 _PCIE_LEVELS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}  # as `nvidia-smi topo -m` writes NVML's levels
+_DEVICE_NODE = re.compile(
+    r"/dev(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+"
+)  # never out of the simulated root: nodes are made, and removed again
 _PCI = re.compile(r"^(?:[0-9a-fA-F]{4}){1,2}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")
 
 
@@ -45,6 +48,12 @@ def _functions(value: Any) -> Any:
     if not isinstance(value, list) or not all(isinstance(name, str) and name.startswith("nvml") for name in value):
         raise ValueError("expected a list of NVML functions such as nvmlDeviceGetMemoryInfo")
     return tuple(base_name(name) for name in value)
+
+
+def _device_node(value: Any) -> Any:
+    if not isinstance(value, str) or not _DEVICE_NODE.fullmatch(value):
+        raise ValueError("expected a path such as /dev/gdrdrv")
+    return value
 
 
 def _version(value: Any) -> Any:
@@ -161,8 +170,8 @@ class NodeProfile(_Part):
     gpus: Annotated[tuple[GpuEntry, ...], _AS_TUPLE] = ()
     links: Links = Links()
     missing_symbols: Annotated[tuple[str, ...], _AS_TUPLE] = ()
-    imex_channels: Annotated[tuple[int, ...], _AS_TUPLE] = ()
-    device_nodes: Annotated[tuple[str, ...], _AS_TUPLE] = ()
+    imex_channels: Annotated[tuple[Annotated[int, Field(ge=0)], ...], _AS_TUPLE] = ()
+    device_nodes: Annotated[tuple[Annotated[str, BeforeValidator(_device_node)], ...], _AS_TUPLE] = ()
     faults: Annotated[tuple[Step, ...], _AS_TUPLE] = ()
 
     @model_validator(mode="before")
