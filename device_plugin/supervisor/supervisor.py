@@ -43,7 +43,7 @@ HINT_SETTLES_SECONDS = 0.1  # one swap of a ConfigMap makes some eight notificat
 HOLDERS_POLL_SECONDS = 2.0  # while something waits for a pod to let go
 HOLDERS_IDLE_SECONDS = 30.0
 HOLDERS_WAIT_SECONDS = 0.5
-READY_POLL_SECONDS = 0.2
+READY_POLL_SECONDS, UNREADY_POLL_SECONDS = 1.0, 0.2
 WATCH_WAIT_SECONDS = 2.0  # the watch begins while the first probes are made
 HINTS_AFTER_SECONDS = 0.3  # kubelet is to be told first
 CLOSE_SECONDS = 4.0
@@ -320,7 +320,7 @@ class Supervisor:
             if is_ready != was_ready:
                 self._logger.info("plugin.became_ready" if is_ready else "plugin.became_unready")
                 was_ready = is_ready
-            await asyncio.sleep(READY_POLL_SECONDS)
+            await asyncio.sleep(READY_POLL_SECONDS if was_ready else UNREADY_POLL_SECONDS)
 
     async def _ask_holders(self) -> None:
         """Before a new arrangement: who holds what by the old one. An answer that does not come soon is not waited for."""

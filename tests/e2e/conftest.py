@@ -132,6 +132,7 @@ def _hasten(monkeypatch):
     monkeypatch.setattr(holders, "BOOKED_WITHIN_SECONDS", SETTLES_SECONDS)
     monkeypatch.setattr(supervisor, "HOLDERS_POLL_SECONDS", 0.2)
     monkeypatch.setattr(supervisor, "READY_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(supervisor, "UNREADY_POLL_SECONDS", 0.02)
     monkeypatch.setattr(prober, "HANGING_POLL_SECONDS", 0.1)
     monkeypatch.setattr(discoverer, "FIRST_RETRY_SECONDS", 0.1)
     monkeypatch.setattr(discoverer, "SPACING_SECONDS", 0.2)
