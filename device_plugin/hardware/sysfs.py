@@ -28,6 +28,7 @@ _IMEX_DIRECTORY = "dev/nvidia-caps-imex-channels"
 _NVIDIA = 0x10DE
 _DISPLAY_CLASS = 0x03  # VGA compatible and 3D controllers; not the GPUs' audio, USB and bridges
 
+_NUMA_NODE = re.compile(r"-?[0-9]{1,9}")  # the kernel has an int there; no list takes a number that passes 63 bits
 _CAPABILITY = re.compile(r"^(?P<path>gpu\d+/gi\d+(?:/ci\d+)?/access|config|monitor)\s+(?P<minor>\d+)\s*$")
 _KERNEL_MODULE = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)")
 
@@ -51,10 +52,9 @@ class Host:
         text = _read(path)
         if text is None:
             return None, None
-        try:
-            node = int(text)
-        except ValueError:
+        if not _NUMA_NODE.fullmatch(text.strip()):
             return None, f"its NUMA node is unknown: expected a number in {path}, found {text.strip()[:40]!r}"
+        node = int(text)
         return (node if node >= 0 else None), None
 
     def nvidia_gpus(self) -> tuple[str, ...]:

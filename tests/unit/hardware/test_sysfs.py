@@ -46,7 +46,7 @@ def test_no_numa_file_is_no_topology(host):
     assert host.numa_node("00000000:17:00.0") == (None, None)
 
 
-@pytest.mark.parametrize("text", ["", "node1", "0x1", "\x00\xff"])
+@pytest.mark.parametrize("text", ["", "node1", "0x1", "1_0", "\x00\xff", str(2**63)])
 def test_a_numa_file_that_is_no_number_is_a_fault_and_no_failure(host, text):
     """The peer ended over such a file; here the GPU is offered without a topology and says why."""
     write(host.root, "sys/bus/pci/devices/0000:17:00.0/numa_node", text)
