@@ -44,7 +44,8 @@ class Injection:
 
     `dev_root` is the host's device root that prefixes host paths. `control_nodes` exist on the node and go with every
     device when `pass_device_specs` is on. `extras` are those of `gdrcopy`, `gds`, `mofed` that are switched on;
-    `cdi_classes` those classes whose CDI specification was written with content.
+    `cdi_classes` those classes whose CDI specification was written with content, `cdi_undefined` the hardware that the class
+    `gpu` lacks all the same.
     """
 
     strategies: tuple[DeviceListStrategy, ...] = (DeviceListStrategy.ENVVAR,)
@@ -57,6 +58,7 @@ class Injection:
     cdi_kind_prefix: str = DEFAULT_CDI_KIND_PREFIX
     cdi_annotation_prefix: str = "cdi.k8s.io/"
     cdi_classes: tuple[str, ...] = ()
+    cdi_undefined: frozenset[str] = frozenset()
 
     @property
     def is_cdi_only(self) -> bool:

@@ -82,7 +82,7 @@ class AllocationTable:
 def build_table(resource: ServedResource, links: tuple[Link, ...], injection: Injection) -> AllocationTable:
     """The table of one resource as it is served now."""
     served_devices = sorted(resource.devices, key=lambda served: _device_order(served.device))
-    undefined = {served.device.hardware_id for served in served_devices if _cannot_be_injected(served)}
+    undefined = {served.device.hardware_id for served in served_devices if _cannot_be_injected(served)} | injection.cdi_undefined
     gpus: dict[str, int] = {}
     hardware: dict[str, Hardware] = {}
     for served in served_devices:

@@ -10,13 +10,13 @@ from device_plugin.allocation.model import Injection
 from device_plugin.config.values import DeviceIdStrategy
 from device_plugin.errors import InjectionImpossible
 from device_plugin.health.state import EVERY_GPU
+from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from device_plugin.config.model import Config
     from device_plugin.hardware.model import Inventory
-    from device_plugin.problems import Problem
     from device_plugin.sharing.offer import Device
     from device_plugin.supervisor.settings import Settings
 
@@ -45,7 +45,8 @@ def prepare(
     """
     injection = injection_from(config, inventory)
     uses_cdi = any(strategy.is_cdi for strategy in injection.strategies)
-    names = {device: _names(injection, device) for device in devices}
+    hardware = {device.hardware_id: device for device in devices}
+    names = {hardware_id: _names(injection, device) for hardware_id, device in hardware.items()}
     still_named = _still_named(injection, names.values(), held)
     if not uses_cdi:
         # Specifications of an earlier config stay for those who hold their names, and go with the last of them.
@@ -68,19 +69,19 @@ def prepare(
     try:
         built = build_specs(inventory, roots, options_from(config, settings.cdi_feature_flags, settings.cdi_disabled_hooks))
     except InjectionImpossible as error:
-        return _without_cdi(injection, {EVERY_GPU: str(error)}, ())
+        return _where_cdi_fails(injection, {EVERY_GPU: str(error)}, ())
     written = write_specs(built.specs, settings.cdi_directory, still_named=still_named)
     own = settings.cdi_directory
     listing = list_devices(CDI_DIRECTORIES if own in CDI_DIRECTORIES else (own,))
-    impossible: dict[str, str] = {}
-    for device, forms in names.items():
-        name = forms[0] if injection.id_strategy is DeviceIdStrategy.UUID else forms[1]
-        reason = written.failures.get(name) or check_names([name], listing).get(name)
-        if reason is not None:
-            impossible.setdefault(device.gpu_uuid, reason)
+    answered = {
+        by_uuid if injection.id_strategy is DeviceIdStrategy.UUID else by_index: hardware_id
+        for hardware_id, (by_uuid, by_index) in names.items()
+    }
+    refused = check_names(answered, listing) | {name: written.failures[name] for name in answered if name in written.failures}
     defined = tuple(spec.device_class for spec in built.specs if not _failed(spec.device_class, written.failures))
-    injection = replace(injection, cdi_classes=defined)
-    return _without_cdi(injection, impossible, built.problems) if impossible else Prepared(injection, {}, built.problems)
+    injection = replace(injection, cdi_classes=defined, cdi_undefined=frozenset(answered[name] for name in refused))
+    impossible = {hardware[answered[name]].gpu_uuid: reason for name, reason in sorted(refused.items(), reverse=True)}
+    return _where_cdi_fails(injection, impossible, built.problems)
 
 
 def give_up_cdi(inventory: Inventory, config: Config, reason: str) -> Prepared:
@@ -88,7 +89,7 @@ def give_up_cdi(inventory: Inventory, config: Config, reason: str) -> Prepared:
     injection = injection_from(config, inventory)
     if not any(strategy.is_cdi for strategy in injection.strategies):
         return Prepared(injection)
-    return _without_cdi(injection, {EVERY_GPU: f"the CDI specifications cannot be made: {reason}"}, ())
+    return _where_cdi_fails(injection, {EVERY_GPU: f"the CDI specifications cannot be made: {reason}"}, ())
 
 
 def injection_from(config: Config, inventory: Inventory) -> Injection:
@@ -107,12 +108,19 @@ def injection_from(config: Config, inventory: Inventory) -> Injection:
     )
 
 
-def _without_cdi(injection: Injection, impossible: Mapping[str, str], problems: tuple[Problem, ...]) -> Prepared:
-    """CDI does not work for some GPU: go on without where another strategy is left, else those GPUs cannot be injected."""
-    others = tuple(strategy for strategy in injection.strategies if not strategy.is_cdi)
-    if others:
-        return Prepared(replace(injection, strategies=others), {}, problems)
-    return Prepared(injection, impossible, problems)
+def _where_cdi_fails(injection: Injection, impossible: Mapping[str, str], problems: tuple[Problem, ...]) -> Prepared:
+    """With no other strategy left those GPUs cannot be injected; else their answers go without CDI, which is said."""
+    if injection.is_cdi_only:
+        return Prepared(injection, impossible, problems)
+    said = tuple(
+        Problem(Severity.ERROR, ProblemKind.HARDWARE, f"answers for {_gpus(gpu)} go without CDI: {reason}", Origin("node"))
+        for gpu, reason in sorted(impossible.items())
+    )
+    return Prepared(injection, {}, (*problems, *said))
+
+
+def _gpus(gpu_uuid: str) -> str:
+    return "every GPU" if gpu_uuid == EVERY_GPU else gpu_uuid
 
 
 def _names(injection: Injection, device: Device) -> tuple[str, str]:
