@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from device_plugin.config.model import Resources
+from device_plugin.config.model import DeviceSelection, Resources
 from device_plugin.hardware.model import Platform
 from device_plugin.problems import ProblemKind
 from device_plugin.sharing.channels import has_required_channels
@@ -24,7 +24,7 @@ from device_plugin.sharing.selection import select_gpus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from device_plugin.config.model import Config
+    from device_plugin.config.model import Config, SharedResource
     from device_plugin.hardware.model import Gpu, Inventory, MigDevice
     from device_plugin.sharing.mig import Hardware, Shape
 
@@ -158,20 +158,31 @@ def _report_differences(
         paths += [f"{ENTRIES}[{number}].devices"] if entry.devices != "all" else []
     if not paths:
         return
-    changes: dict[str, object] = {"resources": Resources()}
-    if slicing is not None:
-        entries = tuple(entry.model_copy(update={"rename": None, "devices": "all"}) for entry in slicing.resources)
-        time_slicing = slicing.model_copy(update={"resources": entries})
-        changes["sharing"] = config.sharing.model_copy(update={"time_slicing": time_slicing})
-    ignoring = config.model_copy(update=changes)
+    ignoring = _as_the_peer_reads(config)
     here, there = _count(shares), _count(_share_hardware(inventory, ignoring, keep_shape, Report(ignoring)))
-    if here != there:
-        report.inform(
-            ProblemKind.DIFFERENCE,
-            f"resources, rename and devices work here: this node offers {list_counts(here)}. NVIDIA's plugin ignores them and "
-            f"would offer {list_counts(there)}",
-            paths[0],
-        )
+    outcome = f"ignores them and would offer {list_counts(there)}"
+    if slicing is not None and any(entry.replicas == 1 for entry in slicing.resources):
+        outcome = "refuses a file with replicas: 1"
+    elif here == there:
+        return
+    report.inform(
+        ProblemKind.DIFFERENCE,
+        f"resources, rename and devices work here: this node offers {list_counts(here)}. NVIDIA's plugin {outcome}",
+        paths[0],
+    )
+
+
+def _as_the_peer_reads(config: Config) -> Config:
+    """The Config without what NVIDIA's plugin does not know or ignores. Of entries for one resource the most replicas count."""
+    changes: dict[str, object] = {"resources": Resources(), "devices": DeviceSelection()}
+    slicing = config.sharing.time_slicing
+    if slicing is not None:
+        entries: dict[str, SharedResource] = {}
+        for entry in sorted(slicing.resources, key=lambda entry: entry.replicas):
+            entries[entry.name] = entry.model_copy(update={"rename": None, "devices": "all", "allocation_policy": None})
+        time_slicing = slicing.model_copy(update={"resources": tuple(entries.values())})
+        changes["sharing"] = config.sharing.model_copy(update={"time_slicing": time_slicing})
+    return config.model_copy(update=changes)
 
 
 def _count(shares: Sequence[Share]) -> Counter[str]:

@@ -249,6 +249,20 @@ class TestSaid:
             "NVIDIA's plugin ignores them and would offer nvidia.com/gpu: 40"
         )
 
+    def test_what_the_peer_does_not_know_changes_nothing_there(self, make, look):
+        """It has no selection of GPUs, and of two entries for one resource the one with more replicas counts."""
+        shared = {"timeSlicing": {"resources": [entry(2, [0], rename=SHARED), entry(3, [1])]}}
+        offer = plan(make.gpus(4), make.config({"sharing": shared, "devices": {"exclude": [3]}}))
+        assert look.only(offer, ProblemKind.DIFFERENCE).message.endswith(
+            "this node offers nvidia.com/gpu: 4, nvidia.com/gpu.shared: 2. "
+            "NVIDIA's plugin ignores them and would offer nvidia.com/gpu: 12"
+        )
+
+    def test_a_file_that_the_peer_refuses(self, make, look):
+        """One replica is fewer than it takes, so it would offer nothing."""
+        offer = plan(make.gpus(4), make.slicing(entry(2, [0]), entry(1, [1], rename="solo")))
+        assert look.only(offer, ProblemKind.DIFFERENCE).message.endswith("NVIDIA's plugin refuses a file with replicas: 1")
+
     def test_names_of_ones_own_that_the_peer_ignores(self, make, look):
         """`resources` alone makes a difference too."""
         offer = plan(make.gpus(4), make.config({"resources": {"gpus": [{"pattern": "*", "name": "a100"}]}}))
