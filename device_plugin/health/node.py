@@ -99,12 +99,19 @@ def on_events_restored(state: HealthState, now: float, unwatched: Mapping[str, s
     return edit.done()
 
 
-def on_injection(state: HealthState, reasons: Mapping[str, str], now: float) -> Change:
-    """Whether containers can be given their devices: `reasons` has why not, by GPU (`*`: every GPU). What it does not name, can."""
+def on_injection(state: HealthState, reasons: Mapping[tuple[str, str | None], str], now: float) -> Change:
+    """Whether containers can be given their devices.
+
+    `reasons` has why not, by GPU (`*`: every GPU) and MIG device (None: all that stands on the GPU). What it does not name, can.
+    """
     edit = Edit(state, now)
-    edit.clear(lambda cause: cause.kind is CauseKind.INJECTION and cause.gpu_uuid not in reasons, "it can be injected again")
-    for uuid, reason in sorted(reasons.items()):
-        edit.add(Cause(CauseKind.INJECTION, uuid, "injection", reason, now, ClearedBy.PROBE), "injection")
+    edit.clear(
+        lambda cause: cause.kind is CauseKind.INJECTION and (cause.gpu_uuid, cause.hardware_id) not in reasons,
+        "it can be injected again",
+    )
+    for (uuid, hardware_id), reason in sorted(reasons.items(), key=lambda item: (item[0][0], item[0][1] or "")):
+        cause = Cause(CauseKind.INJECTION, uuid, "injection", reason, now, ClearedBy.PROBE, hardware_id=hardware_id)
+        edit.add(cause, "injection")
     return edit.done()
 
 

@@ -129,8 +129,8 @@ class HealthKeeper:
             self._take(on_call_hanging(self.state, None if gpu == EVERY_GPU else gpu, hanging[gpu], now))
         self._hanging = dict(hanging)
 
-    def note_injection(self, reasons: Mapping[str, str]) -> None:
-        """GPUs that no container can be given now, with the reason."""
+    def note_injection(self, reasons: Mapping[tuple[str, str | None], str]) -> None:
+        """GPUs and MIG devices that no container can be given now, with the reason."""
         self._take(on_injection(self.state, reasons, self._clock.now()))
 
     def tick(self) -> None:

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What came of preparing the node: the Injection, GPUs that cannot be injected (by UUID, `*` for all) and all Problems."""
+    """What came of preparing the node: the Injection, what cannot be injected, and all Problems.
+
+    `impossible` has the reason by GPU (UUID, `*` for all) and hardware (a MIG device's or the GPU's own UUID, None for all on it).
+    """
 
     injection: Injection
-    impossible: Mapping[str, str] = field(default_factory=dict)
+    impossible: Mapping[tuple[str, str | None], str] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
 
@@ -69,7 +72,7 @@ def prepare(
     try:
         built = build_specs(inventory, roots, options_from(config, settings.cdi_feature_flags, settings.cdi_disabled_hooks))
     except InjectionImpossible as error:
-        return _where_cdi_fails(injection, {EVERY_GPU: str(error)}, ())
+        return _where_cdi_fails(injection, {(EVERY_GPU, None): str(error)}, ())
     written = write_specs(built.specs, settings.cdi_directory, still_named=still_named)
     own = settings.cdi_directory
     listing = list_devices(CDI_DIRECTORIES if own in CDI_DIRECTORIES else (own,))
@@ -80,7 +83,9 @@ def prepare(
     refused = check_names(answered, listing) | {name: written.failures[name] for name in answered if name in written.failures}
     defined = tuple(spec.device_class for spec in built.specs if not _failed(spec.device_class, written.failures))
     injection = replace(injection, cdi_classes=defined, cdi_undefined=frozenset(answered[name] for name in refused))
-    impossible = {hardware[answered[name]].gpu_uuid: reason for name, reason in sorted(refused.items(), reverse=True)}
+    impossible: dict[tuple[str, str | None], str] = {
+        (hardware[answered[name]].gpu_uuid, answered[name]): reason for name, reason in refused.items()
+    }
     return _where_cdi_fails(injection, impossible, built.problems)
 
 
@@ -89,7 +94,7 @@ def give_up_cdi(inventory: Inventory, config: Config, reason: str) -> Prepared:
     injection = injection_from(config, inventory)
     if not any(strategy.is_cdi for strategy in injection.strategies):
         return Prepared(injection)
-    return _where_cdi_fails(injection, {EVERY_GPU: f"the CDI specifications cannot be made: {reason}"}, ())
+    return _where_cdi_fails(injection, {(EVERY_GPU, None): f"the CDI specifications cannot be made: {reason}"}, ())
 
 
 def injection_from(config: Config, inventory: Inventory) -> Injection:
@@ -108,19 +113,19 @@ def injection_from(config: Config, inventory: Inventory) -> Injection:
     )
 
 
-def _where_cdi_fails(injection: Injection, impossible: Mapping[str, str], problems: tuple[Problem, ...]) -> Prepared:
+def _where_cdi_fails(
+    injection: Injection, impossible: Mapping[tuple[str, str | None], str], problems: tuple[Problem, ...]
+) -> Prepared:
     """With no other strategy left those GPUs cannot be injected; else their answers go without CDI, which is said."""
     if injection.is_cdi_only:
         return Prepared(injection, impossible, problems)
     said = tuple(
-        Problem(Severity.ERROR, ProblemKind.HARDWARE, f"answers for {_gpus(gpu)} go without CDI: {reason}", Origin("node"))
-        for gpu, reason in sorted(impossible.items())
+        Problem(
+            Severity.ERROR, ProblemKind.HARDWARE, f"answers for {hardware or 'every GPU'} go without CDI: {reason}", Origin("node")
+        )
+        for (_, hardware), reason in sorted(impossible.items(), key=lambda item: item[0][1] or "")
     )
     return Prepared(injection, {}, (*problems, *said))
-
-
-def _gpus(gpu_uuid: str) -> str:
-    return "every GPU" if gpu_uuid == EVERY_GPU else gpu_uuid
 
 
 def _names(injection: Injection, device: Device) -> tuple[str, str]:

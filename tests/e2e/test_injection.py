@@ -59,3 +59,19 @@ async def test_a_lost_gpu_does_not_take_cdi_from_the_others(rig, fast):
         assert pod.failure is None
         node.node.restore(0)
         await node.kubelet.wait_allocatable(GPU, 8)
+
+
+@pytest.mark.parametrize("strategies", [("cdi-cri",), ("envvar", "cdi-cri")])
+async def test_one_mig_device_that_cannot_be_injected_costs_one_mig_device(rig, fast, strategies):
+    """Its capability nodes are unknown to the driver's table; its siblings on the same GPU have theirs."""
+    node = rig(
+        "a100-mig-mixed", config=fast(f"flags: {{migStrategy: mixed, plugin: {{deviceListStrategy: [{', '.join(strategies)}]}}}}\n")
+    )
+    minors = node.node.root / "proc/driver/nvidia-caps/mig-minors"
+    minors.write_text("".join(line for line in minors.read_text().splitlines(keepends=True) if not line.startswith("gpu0/gi7/")))
+    alone = len(strategies) == 1
+    async with node.running():
+        await node.kubelet.wait_allocatable("nvidia.com/mig-1g.5gb", 8 if alone else 9)
+        assert len(node.kubelet.listed("nvidia.com/mig-1g.5gb")) == 9
+        await node.admit("a", **{"nvidia.com/mig-1g.5gb": 8})
+        assert len(node.kubelet.injected("a").cdi_devices) >= (8 if alone else 7)

@@ -79,7 +79,7 @@ def test_what_belongs_to_the_process_is_left_behind(sick):
     sick.around("on_driver_lost", "away")
     sick.around("on_call_hanging", "GPU-0", "hangs")
     sick.around("on_events_lost", "gone")
-    sick.around("on_injection", {"*": "disk full"})
+    sick.around("on_injection", {("*", None): "disk full"})
     assert through_json(sick.state)[0].causes == ()
 
 

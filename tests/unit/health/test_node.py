@@ -133,9 +133,9 @@ def test_lost_events_are_a_cause(sick):
 
 def test_what_cannot_be_injected_gets_no_work(sick):
     """The reasons are the whole truth: what they do not name can be injected."""
-    sick.around("on_injection", {"*": "no space left on device"})
+    sick.around("on_injection", {("*", None): "no space left on device"})
     assert sick.causes == [("*", "injection", "injection")]
-    sick.around("on_injection", {"GPU-1": "no minor number"})
+    sick.around("on_injection", {("GPU-1", None): "no minor number"})
     assert sick.causes == [("GPU-1", "injection", "injection")]
     sick.around("on_injection", {})
     assert sick.causes == []
