@@ -30,6 +30,12 @@ _MIG_CAPABILITY = (
 )
 
 
+_NO_DEVICE_THERE = frozenset(
+    (pynvml.nvmlDeviceGetMigDeviceHandleByIndex.__name__, code)
+    for code in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
+)
+
+
 class _Reader:
     """Asks about one handle. Keeps what could not be read and matters as `faults`."""
 
@@ -124,7 +130,7 @@ def _read_mig_devices(gpu: _Reader, total_bytes: int | None) -> tuple[MigDevice,
         except GpuLost:
             raise
         except DriverError as error:
-            if error.code not in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT):
+            if (error.call, error.code) not in _NO_DEVICE_THERE:
                 gpu.faults.append(f"its MIG device {index} cannot be read: {error}")
             continue
         devices.append(_read_mig_device(gpu, _Reader(gpu.calls, uuid, handle), index, total_bytes))
