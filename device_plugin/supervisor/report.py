@@ -1,10 +1,12 @@
-"""One log line for each transition of what kubelet is shown: resources, and devices grouped by the hardware behind them."""
+"""One log line for each transition: of what kubelet is shown, devices grouped by their hardware, and of what is in use."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from device_plugin.logs import Logger
     from device_plugin.serving.served import Served, ServedDevice, ServedResource
 
@@ -57,3 +59,30 @@ def _state(served: ServedDevice) -> str:
     if served.leaving_since is not None:
         return "leaving"
     return "; ".join(map(str, served.causes)) or "healthy"
+
+
+class UseTeller:
+    """Tells how much is in use, each time that changes.
+
+    Kubelet goes on booking devices of pods that were deleted by force until it is restarted (kubernetes/kubernetes#130145). Nobody
+    but kubelet can mend that; here it can be seen: more in use than there are pods.
+    """
+
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
+        self._told: dict[str, dict[str, int]] = {}
+
+    def tell(self, served: Served | None, held: Mapping[str, frozenset[str]] | None) -> None:
+        """`held` are the device IDs that kubelet's pod-resources name, by resource; None where nobody can tell."""
+        if served is None or held is None:
+            return
+        use = {
+            resource.name: {
+                "healthy": sum(device.is_healthy for device in resource.devices),
+                "in_use": len(held.get(resource.name, frozenset())),
+            }
+            for resource in served.resources
+        }
+        if use != self._told:
+            self._told = use
+            self._logger.info("devices.use_changed", resources=use)

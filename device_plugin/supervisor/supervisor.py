@@ -20,6 +20,7 @@ from device_plugin.supervisor.holders import Holders
 from device_plugin.supervisor.memory import Memory
 from device_plugin.supervisor.prober import Prober
 from device_plugin.supervisor.reconcile import Reconciler
+from device_plugin.supervisor.report import UseTeller
 from device_plugin.supervisor.rivals import Rivals
 from device_plugin.supervisor.tasks import Tasks
 from device_plugin.supervisor.threads import WorkThread
@@ -304,6 +305,7 @@ class Supervisor:
             await self._reconcile_now.wait(self._reconciler.next_change_in(self._current_config().reconcile.leaving_grace))
 
     async def _follow_holders(self) -> None:
+        use = UseTeller(self._logger)
         while True:
             await self._release_awaited.wait(HOLDERS_IDLE_SECONDS)
             if self._reconciler.awaits_release:
@@ -311,6 +313,7 @@ class Supervisor:
                 self._release_awaited.set()
             if await self._holders.refresh():
                 self._reconcile_now.set()
+            use.tell(self._reconciler.served, self._holders.held)
 
     async def _follow_readiness(self) -> None:
         """Ready = registered and listed, with a driver behind it."""
