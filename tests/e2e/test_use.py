@@ -1,4 +1,4 @@
-"""What is in use is told beside what is offered."""
+"""What is in use: it is told, and a fault takes nothing away from a pod that runs."""
 
 import itertools
 
@@ -24,3 +24,19 @@ async def test_what_kubelet_still_books_can_be_seen(rig, monkeypatch):
         node.kubelet.delete("a")
         await node.wait(lambda: told()[-1] == {"healthy": 3, "in_use": 0}, 15)
     assert all(before != after for before, after in itertools.pairwise(told()))
+
+
+async def test_a_pod_on_a_gpu_that_breaks_is_left_running(rig, fast):
+    """Users expect such pods to be killed; kubelet only stops new placements (kubernetes/kubernetes#60388, #79228).
+
+    The device keeps its ID in every list: by it newer kubelets show health in the pod's status (kubernetes/enhancements#4680).
+    """
+    node = rig("t4", fast())
+    async with node.running():
+        state = await node.admit("a", **{GPU: 4})
+        [ids] = {entry.devices for entry in node.lists()}
+        node.node.xid(2, 79)
+        await node.kubelet.wait_allocatable(GPU, 3)
+        assert (state.running, state.failure) == ({"main"}, None)
+        assert {entry.devices for entry in node.lists()} == {ids}
+        assert node.kubelet.listed(GPU)[node.uuid(2)] == "Unhealthy"

@@ -157,7 +157,7 @@ def test_steps_added_by_an_edit(play):
 
 
 def test_a_node_plays_by_itself(tmp_path):
-    """`play` follows file and script in a thread that ends with the node."""
+    """Operators could not break a GPU to try what follows (NVIDIA/k8s-device-plugin#502): a script does, in a thread of its own."""
     path = tmp_path / "mine.yaml"
     path.write_text(PROFILE.format(gpus="{}, {}", faults="{ atSeconds: 0, do: lose, gpu: 1 }"))
     node = SimulatedNode(path, root=tmp_path / "root")
