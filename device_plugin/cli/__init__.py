@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import contextmanager
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0 says that it did what was asked, 1 that it could not or that there are problems, 2 that `argv` cannot be understood.
     """
+    _print_anything()
     with _collecting_later():
         from device_plugin.cli.arguments import parse_arguments  # noqa: PLC0415 - after the variables above are set
         from device_plugin.cli.report import print_failure  # noqa: PLC0415 - the same
@@ -44,6 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return status
+
+
+def _print_anything() -> None:
+    """Have what the output's encoding lacks printed as an escape, where a character of a file's name or text ended the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager

@@ -107,6 +107,16 @@ def test_a_file_that_may_not_be_read_has_a_place_too(run_command, file, monkeypa
     assert (finished.status, finished.out) == (1, f"{path}:1:1: error: cannot be read: permission denied\n")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict", "latin-1:strict", "ascii:surrogateescape"])
+def test_what_the_output_cannot_show_does_not_end_the_command(start_process, tmp_path, encoding):
+    """A name that is not UTF-8, or a character that the terminal does not have, was a traceback in the place of the problem."""
+    (tmp_path / "\udcff.yaml").write_text('"€": 1\n', encoding="utf-8")
+    process = start_process("validate", "\udcff.yaml", environment={"PYTHONIOENCODING": encoding})
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (1, "")
+    assert out.partition(":")[2].startswith("1:1: error: unknown key ")
+
+
 def test_an_empty_name_is_no_file(run_command):
     finished = run_command("validate", "")
     assert (finished.status, finished.out) == (1, ":1:1: error: there is no such file\n")
