@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from device_plugin.config.model import Config, NamedPattern
 
-_CONFIG_LOOK = re.compile(r"""^[\s{"']*(version["']?\s*:\s*["']?v1\b|(flags|sharing|timeSlicing)["']?\s*:)""", re.MULTILINE)
+_CONFIG_LOOK = re.compile(r"""^[ \t{"']*(version["']?[ \t]*:[ \t]*["']?v1\b|(flags|sharing|timeSlicing)["']?[ \t]*:)""", re.MULTILINE)
 
 
 def find_notices(config: Config, environment: Mapping[str, str]) -> list[Problem]:
@@ -62,6 +62,11 @@ def _without_effect(config: Config) -> Iterator[Problem]:
             "passDeviceSpecs has no effect: CDI brings the device nodes, and every deviceListStrategy is a CDI one",
             config.origin("flags.plugin.passDeviceSpecs"),
         )
+    cdi = {strategy for strategy in DeviceListStrategy if strategy.is_cdi}
+    for key, strategies in (("cdiAnnotationPrefix", {DeviceListStrategy.CDI_ANNOTATIONS}), ("nvidiaCTKPath", cdi)):
+        origin = config.origin(f"flags.plugin.{key}")
+        if origin.source != "default" and strategies.isdisjoint(plugin.device_list_strategy):
+            yield _info(f"{key} has no effect without {' or '.join(sorted(strategies))} in deviceListStrategy", origin)
     if imex.required and not imex.channel_ids:
         yield _warning("imex.required has no effect without imex.channelIDs: [0]", config.origin("imex.required"))
     excluded = {selector: index for index, selector in reversed([*enumerate(config.devices.exclude)])}

@@ -62,6 +62,22 @@ def test_device_specs_beside_cdi_alone_do_nothing():
     assert notices("flags: {plugin: {passDeviceSpecs: true, deviceListStrategy: [cdi-cri, envvar]}}") == []
 
 
+@pytest.mark.parametrize("strategy", ["envvar", "cdi-cri"])
+def test_a_prefix_needs_annotations(strategy):
+    """Said and no more: one file may serve nodes of several strategies."""
+    text = f"flags: {{plugin: {{cdiAnnotationPrefix: a.example/, deviceListStrategy: {strategy}}}}}"
+    message = "cdiAnnotationPrefix has no effect without cdi-annotations in deviceListStrategy"
+    assert notices(text) == [f"c.yaml:1:39: info: {message}"]
+    assert notices(text.replace(strategy, "cdi-annotations")) == []
+
+
+def test_a_hook_program_needs_cdi():
+    assert notices(environment={"NVIDIA_CTK_PATH": "/usr/bin/nvidia-ctk"}) == [
+        "NVIDIA_CTK_PATH: info: nvidiaCTKPath has no effect without cdi-annotations or cdi-cri in deviceListStrategy"
+    ]
+    assert notices("flags: {plugin: {deviceListStrategy: cdi-cri, nvidiaCTKPath: /x}}") == []
+
+
 def test_a_required_channel_needs_a_channel():
     assert notices("imex: {required: true}") == ["c.yaml:1:18: warning: imex.required has no effect without imex.channelIDs: [0]"]
 
