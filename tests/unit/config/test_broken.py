@@ -302,6 +302,14 @@ def test_a_large_text_takes_no_long_time(text):
     assert time.process_time() - began < 4
 
 
+@pytest.mark.parametrize("text", ["\n" * 100_000, "\n{ " * 30_000], ids=["empty lines", "brackets"])
+def test_a_large_variable_takes_no_long_time(text):
+    """Every variable of the container is looked at for a config that came there by mistake."""
+    began = time.process_time()
+    load(None, environment={"OF_SOMEBODY_ELSE": text})
+    assert time.process_time() - began < 4
+
+
 def test_aliases_cannot_blow_a_text_up():
     levels = "\n".join(f"- &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 9))
     with pytest.raises(ConfigError, match=r"more than 20000 values, counting each alias as often as it is used"):
