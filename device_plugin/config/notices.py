@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from device_plugin.config.model import Config, NamedPattern
 
-_CONFIG_LOOK = re.compile(r"""^[ \t{"']*(version["']?[ \t]*:[ \t]*["']?v1\b|(flags|sharing|timeSlicing)["']?[ \t]*:)""", re.MULTILINE)
+_CONFIG_LOOK = re.compile(
+    r"""^[ \t{"']*(version["']?[ \t]*:[ \t]*["']?v1\b|(flags|sharing|timeSlicing)["']?[ \t]*:)""", re.MULTILINE
+)
 
 
 def find_notices(config: Config, environment: Mapping[str, str]) -> list[Problem]:
