@@ -74,7 +74,7 @@ def _check_channel_ids(value: object) -> tuple[int, ...]:
 _StrategyList = Annotated[
     tuple[Annotated[DeviceListStrategy, Field(strict=False)], ...],
     Field(strict=False, min_length=1),
-    BeforeValidator(_as_list, json_schema_input_type=DeviceListStrategy | list[DeviceListStrategy]),
+    BeforeValidator(_as_list, json_schema_input_type=DeviceListStrategy | Annotated[list[DeviceListStrategy], Field(min_length=1)]),
 ]
 
 

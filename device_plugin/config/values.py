@@ -306,11 +306,15 @@ def parse_version(value: object) -> str:
     raise ValueError(f'unknown version {shown(value)}; this is the format "v1"')
 
 
+_DOMAIN_SCHEMA = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _NAME_SCHEMA = {
     "type": "string",
-    "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$",
+    "pattern": rf"^(?!requests\..*/|.*kubernetes\.io/)((?=[^/]{{1,244}}/){_DOMAIN_SCHEMA}/)?"
+    r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$",
 }
-_DURATION_SCHEMA = {"type": "string", "pattern": r"^(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$"}
+_TIMES = r"(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+"
+_DURATION_SCHEMA = {"anyOf": [{"type": "string", "pattern": rf"^(0|{_TIMES})$"}, {"const": 0}]}
+_POSITIVE_DURATION_SCHEMA = {"type": "string", "pattern": rf"^(?=.*[1-9]){_TIMES}$"}
 _INDEX_SCHEMA = {"type": "integer", "minimum": 0}
 _PATH_SCHEMA = {"type": "string", "pattern": "^(/.*)?$"}
 _DEVICE_SCHEMA = {
@@ -327,13 +331,13 @@ PositiveDuration = Annotated[
     float,
     BeforeValidator(parse_positive_duration),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema(_DURATION_SCHEMA),
+    WithJsonSchema(_POSITIVE_DURATION_SCHEMA),
 ]
 LabelInterval = Annotated[
     int,
     BeforeValidator(parse_label_interval),
     PlainSerializer(format_label_interval, return_type=str),
-    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": "infinite"}, _DURATION_SCHEMA]}),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": "infinite"}, *_DURATION_SCHEMA["anyOf"]]}),
 ]
 Devices = Annotated[
     Any,
@@ -349,5 +353,9 @@ GpuSelector = Annotated[
 DriverRoot = Annotated[str, BeforeValidator(parse_driver_root), WithJsonSchema(_PATH_SCHEMA)]
 OptionalPath = Annotated[str | None, BeforeValidator(parse_optional_path), WithJsonSchema(_PATH_SCHEMA)]
 HostPath = Annotated[str, BeforeValidator(parse_path), WithJsonSchema({"type": "string", "pattern": "^/"})]
-AnnotationPrefix = Annotated[str, BeforeValidator(parse_annotation_prefix), WithJsonSchema({"type": "string", "pattern": "/$"})]
+AnnotationPrefix = Annotated[
+    str,
+    BeforeValidator(parse_annotation_prefix),
+    WithJsonSchema({"type": "string", "maxLength": 254, "pattern": rf"^{_DOMAIN_SCHEMA}/$"}),
+]
 Version = Annotated[str, BeforeValidator(parse_version), WithJsonSchema({"enum": ["v1", ""]})]

@@ -12,6 +12,7 @@ import yaml
 from device_plugin.config import schema
 from device_plugin.config.load import load
 from device_plugin.config.options import fields, options
+from device_plugin.errors import ConfigError
 from device_plugin.problems import Severity
 
 ROOT = Path(__file__).parents[3]
@@ -89,11 +90,22 @@ def test_the_examples_show_every_block_of_the_format():
         "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [x]}]}}",
         "sharing: {mps: {}}",
         "imex: {channelIDs: [2]}",
+        "imex: {channelIDs: [0, 0]}",
+        "resources: {gpus: [{pattern: a, name: requests.example.com/gpu}]}",
+        "resources: {gpus: [{pattern: a, name: x.kubernetes.io/gpu}]}",
+        f"resources: {{gpus: [{{pattern: a, name: {'g' * 64}}}]}}",
+        f"resources: {{gpus: [{{pattern: a, name: {'d' * 245}/gpu}}]}}",
+        "flags: {plugin: {deviceListStrategy: []}}",
+        "flags: {plugin: {cdiAnnotationPrefix: Example.com/}}",
+        "flags: {plugin: {cdiAnnotationPrefix: /}}",
         "health: {probeInterval: 30}",
+        "health: {probeInterval: 0s}",
         "health: {classes: {RESET: ignore}}",
     ],
 )
 def test_the_schema_refuses_too(text):
+    with pytest.raises(ConfigError):
+        load(text)
     assert not VALIDATOR.is_valid(yaml.safe_load(text))
 
 
@@ -106,6 +118,10 @@ def test_the_schema_refuses_too(text):
         "sharing: {mps: null}",
         'sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [0, "0:1"]}]}}',
         "imex: {channelIDs: [0]}",
+        f"resources: {{gpus: [{{pattern: a, name: {'d' * 244}/{'g' * 63}}}]}}",
+        "resources: {gpus: [{pattern: a, name: requests.gpu}]}",
+        "flags: {plugin: {cdiAnnotationPrefix: cdi.example.com/}}",
+        "reconcile: {leavingGrace: 0, rediscoveryInterval: 1.5h}",
         'health: {enableXids: all, disableXids: [48], probeInterval: 1m30s, recoverAfter: "0"}',
     ],
 )
