@@ -56,7 +56,6 @@ def test_run_loads_what_serving_needs(running):
     assert {
         "grpc",
         "pynvml",
-        "watchdog.observers",
         "device_plugin.kubelet.servicer",
         "device_plugin.supervisor.reconcile",
     } <= running
