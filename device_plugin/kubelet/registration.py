@@ -59,6 +59,7 @@ class Loss(StrEnum):
     SOCKET = "socket taken away"
     STREAM = "stream ended"
     OPTIONS = "options changed"
+    FORGOTTEN = "kubelet has none of its devices"
 
 
 class Registration:
@@ -84,6 +85,7 @@ class Registration:
         self._backoff = backoff or Backoff()
         self._kubelet_number: int | None = None
         self._options: DevicePluginOptions | None = None
+        self._is_forgotten = False
         self._changes = Changes()
 
     @property
@@ -95,6 +97,11 @@ class Registration:
         """Wait until `is_registered`."""
         while not self.is_registered:
             await first_of(self._changes.next(), self._server.changes.next(), self._presence.changes.next())
+
+    def note_forgotten(self) -> None:
+        """Kubelet was seen to have none of the devices it was given: another plugin took the name, and has gone since."""
+        self._is_forgotten = True
+        self._changes.notify()
 
     async def run(self) -> NoReturn:
         """Register, and again whenever the registration is lost, for ever. Only cancelling ends it."""
@@ -136,7 +143,7 @@ class Registration:
         elif server.open_streams:
             await server.end_streams()
             await asyncio.sleep(PAUSE_SECONDS)
-        self._options = server.options
+        self._options, self._is_forgotten = server.options, False
         await self._call_register(self._presence.socket, server.endpoint, server.name, self._options)
         if not await server.wait_listed(STREAM_SECONDS):
             raise RegistrationFailed(
@@ -149,7 +156,7 @@ class Registration:
         loop = asyncio.get_running_loop()
         since = loop.time()
         while (reason := self._lost_because(kubelet)) is None:
-            await first_of(self._server.changes.next(), self._presence.changes.next())
+            await first_of(self._changes.next(), self._server.changes.next(), self._presence.changes.next())
         self._kubelet_number = None
         self._changes.notify()
         held = loop.time() - since
@@ -167,6 +174,8 @@ class Registration:
             return Loss.SOCKET
         if not self._server.has_stream:
             return Loss.STREAM
+        if self._is_forgotten:
+            return Loss.FORGOTTEN
         # Kubelet reads the options at registration only.
         return None if self._server.options == self._options else Loss.OPTIONS
 

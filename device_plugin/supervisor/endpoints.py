@@ -96,6 +96,12 @@ class Endpoints:
                 endpoint.snapshot = snapshot
                 endpoint.server.update(snapshot)
 
+    def note_forgotten(self, name: str) -> None:
+        """Kubelet has none of that resource's devices though it was given them: it is registered anew."""
+        endpoint = self._endpoints.get(name)
+        if endpoint is not None and endpoint.registration is not None:
+            endpoint.registration.note_forgotten()
+
     async def close(self) -> None:
         """Let pending calls finish, end all streams, remove all sockets."""
         endpoints, self._endpoints = list(self._endpoints.values()), {}

@@ -187,7 +187,7 @@ class Supervisor:
             self._health.note_watch({EVERY_GPU: "the watch for events has not begun yet"})
 
     def _start_tasks(self, watched: Watched) -> None:
-        rivals = Rivals(self._directory, self._pod_resources, self._logger)
+        rivals = Rivals(self._directory, self._pod_resources, forgotten=self._endpoints.note_forgotten, logger=self._logger)
         for name, coroutine in (
             ("discovery", watched.discoverer.run()),
             ("probes", watched.prober.run()),

@@ -258,6 +258,17 @@ async def test_other_options_are_registered_at_once(world):
     assert world.steps[2:] == ["settle", "end", "register"]
 
 
+async def test_what_kubelet_has_forgotten_is_registered_again_once(world):
+    """Another plugin took the name and has gone: our stream is open and kubelet has none of our devices."""
+    world.start()
+    await world.registered()
+    await asyncio.sleep(60)
+    world.registration.note_forgotten()
+    await asyncio.sleep(3600)
+    assert world.steps[2:] == ["settle", "end", "register"]
+    assert world.registration.is_registered
+
+
 async def test_a_list_change_registers_nothing(world):
     """Changes of the list wake the loop, which finds nothing lost."""
     world.start()
