@@ -2,6 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 DEV := .venv-dev/bin/python
+NEEDS_PYTHON = import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")
 
 .PHONY: demo test lint types contracts check bench soak protos schema lock clean
 
@@ -43,11 +44,13 @@ schema: .venv/installed
 
 # The run-time set alone: what the image holds.
 .venv/installed: requirements/runtime.lock
+	@$(PYTHON) -c '$(NEEDS_PYTHON)'
 	$(PYTHON) -m venv .venv
 	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.lock
 	touch $@
 
 .venv-dev/installed: requirements/dev.lock
+	@$(PYTHON) -c '$(NEEDS_PYTHON)'
 	$(PYTHON) -m venv .venv-dev
 	$(DEV) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	touch $@
