@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from hypothesis import given, settings
@@ -13,8 +13,10 @@ from device_plugin.allocation.aligned import MAX_EXACT_WORK, choose_aligned, cou
 from device_plugin.allocation.local_search import split_well
 from device_plugin.allocation.model import Injection
 from device_plugin.allocation.preferred import prefer
+from device_plugin.allocation.response import allocate
 from device_plugin.allocation.shares import Load, distribute, pack
-from device_plugin.allocation.table import build_table
+from device_plugin.allocation.table import AllocationTable, build_table
+from device_plugin.errors import AllocationRefused
 from device_plugin.hardware.model import CommonAncestor, Link
 from device_plugin.health.cause import Cause, CauseKind, ClearedBy
 from device_plugin.serving.served import ServedDevice, ServedResource
@@ -200,3 +202,42 @@ def test_distinct_keeps_apart_where_it_can(resource: ServedResource, available: 
         if served.is_healthy and served.present and served.device.id in available
     }
     assert max(chosen.values(), default=0) <= 1 or free <= set(chosen)
+
+
+@st.composite
+def refusing_resources(draw: st.DrawFn) -> ServedResource:
+    """Sound devices of a few GPUs, each GPU whole, in replicas or split, under rules that Allocate refuses requests by."""
+    devices = []
+    for gpu in range(draw(st.integers(1, 4))):
+        uuid, kind = f"GPU-{gpu}", draw(st.sampled_from(["whole", "shared", "mig"]))
+        if kind == "whole":
+            devices.append(Device(uuid, uuid, uuid, str(gpu)))
+        elif kind == "shared":
+            devices += [Device(f"{uuid}::{n}", uuid, uuid, str(gpu), replica=n) for n in range(draw(st.integers(2, 3)))]
+        else:
+            devices += [Device(f"MIG-{gpu}-{n}", f"MIG-{gpu}-{n}", uuid, f"{gpu}:{n}") for n in range(draw(st.integers(1, 3)))]
+    policy = draw(st.sampled_from([PreferencePolicy.DISTRIBUTED, PreferencePolicy.PACKED, PreferencePolicy.DISTINCT]))
+    return ServedResource(
+        "nvidia.com/gpu", tuple(map(ServedDevice, devices)), policy, fail_requests_greater_than_one=draw(st.booleans())
+    )
+
+
+def is_granted(table: AllocationTable, ids: Sequence[str]) -> bool:
+    try:
+        allocate(table, ids)
+    except AllocationRefused:
+        return False
+    return True
+
+
+@settings(max_examples=200, deadline=None)
+@given(refusing_resources(), st.data())
+def test_what_is_preferred_is_granted_if_anything_is(resource: ServedResource, data: st.DataObject) -> None:
+    """A refusal fails the pod for good: advice never leads into one while some other choice would be granted."""
+    table = build_table(resource, (), Injection())
+    available = data.draw(st.lists(st.sampled_from([*table.positions]), min_size=1, unique=True))
+    size = data.draw(st.integers(1, len(available)))
+    required = data.draw(st.lists(st.sampled_from(available), max_size=min(size, 1), unique=True))
+    others = [device_id for device_id in available if device_id not in required]
+    possible = any(is_granted(table, [*required, *more]) for more in combinations(others, size - len(required)))
+    assert is_granted(table, prefer(table, available, required, size)) == possible
