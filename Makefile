@@ -10,7 +10,7 @@ demo: .venv/installed
 	$(RUN) -m device_plugin demo
 
 test: .venv-dev/installed
-	$(DEV) -m pytest --cov --cov-report=term
+	$(DEV) -m pytest --numprocesses=auto --dist=loadfile --cov --cov-report=term
 
 check: lint types contracts
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from device_plugin.logs import Logger
     from device_plugin.supervisor.tasks import Tasks
 
+SENT_SECONDS = 1.0  # a list is sent within milliseconds, unless kubelet has stopped reading
 STOP_GRACE_SECONDS = 2.0  # answers take milliseconds; the process has 5 s to end
 
 
@@ -71,7 +72,7 @@ class Endpoints:
         A resource that stays keeps its socket, streams and registration, and sends a list only if that has changed. One whose
         socket cannot be made is in `failures` and tried again at the next call; the others do not wait for it.
         """
-        self.show(snapshots)  # first: nothing else waits for a socket that closes or opens
+        await self._show_in_order(snapshots)  # first: nothing else waits for a socket that closes or opens
         for name in sorted(self._endpoints.keys() - snapshots.keys()):
             await self._close(self._endpoints[name])
             del self._endpoints[name]
@@ -90,11 +91,24 @@ class Endpoints:
 
     def show(self, snapshots: Mapping[str, Snapshot]) -> None:
         """Answer from these snapshots at once where a resource is served already."""
-        for name, endpoint in self._endpoints.items():
-            snapshot = snapshots.get(name, endpoint.snapshot)
-            if endpoint.snapshot != snapshot:
+        for name, snapshot in snapshots.items():
+            endpoint = self._endpoints.get(name)
+            if endpoint is not None and endpoint.snapshot != snapshot:
                 endpoint.snapshot = snapshot
                 endpoint.server.update(snapshot)
+
+    async def _show_in_order(self, snapshots: Mapping[str, Snapshot]) -> None:
+        """What takes devices away is sent before what gives any: kubelet is never shown one GPU free under two names."""
+        taking = {
+            name: snapshot
+            for name, snapshot in snapshots.items()
+            if name in self._endpoints and _healthy(self._endpoints[name].snapshot) - _healthy(snapshot)
+        }
+        self.show(taking)
+        if any(name not in self._endpoints or self._endpoints[name].snapshot != snapshot for name, snapshot in snapshots.items()):
+            ready = [self._endpoints[name].server for name in taking if self._endpoints[name].server.has_stream]
+            await asyncio.gather(*(server.wait_listed(SENT_SECONDS) for server in ready))
+        self.show(snapshots)
 
     def note_forgotten(self, name: str) -> None:
         """Kubelet has none of that resource's devices though it was given them: it is registered anew."""
@@ -121,3 +135,7 @@ class Endpoints:
         if endpoint.task is not None:
             await self._tasks.end(endpoint.task)
         await endpoint.server.stop(STOP_GRACE_SECONDS)
+
+
+def _healthy(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(served.device.id for served in snapshot.resource.devices if served.is_healthy)

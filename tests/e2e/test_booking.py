@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from device_plugin.simulation.kubelet_devices import PodRejected
+from device_plugin.simulation.kubelet_record import Happening
 
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
@@ -142,3 +143,19 @@ async def test_a_leaving_id_stays_until_the_last_answer_that_named_it_has_settle
         await node.wait(lambda: not node.healthy(GPU))
         await node.wait(lambda: chosen not in node.kubelet.listed(GPU))
         assert 0.5 <= loop.time() - answered_at < 1.5
+
+
+async def test_what_takes_devices_away_is_told_before_what_gives_them(rig, fast):
+    """A rename taken back: at no time does kubelet see a GPU free under both names, whichever name comes first."""
+    slow = fast().replace("leavingGrace: 200ms", "leavingGrace: 1h")
+    renamed = slow + "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, rename: gpu.shared}]}}\n"
+    node = rig(config=slow)
+    async with node.running():
+        for text, resource, count in ((renamed, SHARED, 16), (slow, GPU, 8), (renamed, SHARED, 16)):
+            node.write(text)
+            await node.kubelet.wait_allocatable(resource, count)
+        lists = node.kubelet.record.of(Happening.LIST)
+    free = {GPU: frozenset(), SHARED: frozenset()}
+    for entry in lists:
+        free[entry.resource] = {device.partition("::")[0] for device in entry.healthy}
+        assert not free[GPU] & free[SHARED]
