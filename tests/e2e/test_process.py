@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,9 @@ class Process:
         self.errors = rig.directory / "stderr"
         command = [sys.executable, "-m", "device_plugin", "run", "--simulate", str(profile), "--log-format", "json"]
         command += ["--kubelet-socket", str(rig.sockets / "kubelet.sock"), "--pod-resources-socket", str(rig.pod_resources)]
-        command += ["--cdi-directory", str(rig.directory / "cdi"), "--config-file", str(rig.config_file), *arguments]
+        command += ["--cdi-directory", str(rig.directory / "cdi"), *arguments]
+        if not any(argument.startswith("--config-dir") for argument in arguments):
+            command += ["--config-file", str(rig.config_file)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "NVIDIA"))}
         with self.errors.open("wb") as errors:
             self.popen = subprocess.Popen(command, env=environment, stderr=errors)
@@ -104,3 +107,84 @@ async def test_what_is_wrong_with_the_config_is_on_stderr_and_the_status_is_1(ri
     problems = [entry["origin"] for entry in process.log() if entry["event"] == "problem.found"]
     assert problems == [f"{node.config_file}:2:1", f"{node.config_file}:3:24"]
     assert "Traceback" not in process.errors.read_text()
+
+
+class ConfigMap:
+    """A ConfigMap's volume of several configs, as kubelet writes it: a key that goes takes its link with it."""
+
+    def __init__(self, path):
+        self.path, self.number = path, 0
+
+    def write(self, **configs):
+        self.number += 1
+        revision, current = self.path / f"..2026_{self.number}", self.path / "..data"
+        revision.mkdir(parents=True)
+        for key, text in configs.items():
+            (revision / key).write_text(text)
+        old = current.resolve() if current.exists() else None
+        (self.path / "..data_tmp").symlink_to(revision.name)
+        (self.path / "..data_tmp").rename(current)
+        for link in [path for path in self.path.iterdir() if not path.name.startswith("..") and path.name not in configs]:
+            link.unlink()
+        for key in configs:
+            if not (self.path / key).is_symlink():
+                (self.path / key).symlink_to(f"..data/{key}")
+        if old is not None:
+            shutil.rmtree(old)
+
+
+def shared(fast, replicas):
+    return fast(f"sharing: {{timeSlicing: {{resources: [{{name: nvidia.com/gpu, replicas: {replicas}}}]}}}}\n")
+
+
+@pytest.mark.parametrize("flags", [("--config-poll-interval=1h",), ("--config-poll-interval=200ms", "--file-notifications=false")])
+async def test_the_config_of_this_node_is_followed_among_several(rig, fast, start, flags):
+    """The key asked for counts, and an edit under the same key does too, of which NVIDIA's sidecar tells nobody; a switch after an
+    edit crashed it (NVIDIA/k8s-device-plugin#364). A key that goes leaves its config in force until it is back."""
+    node = rig("l4x4")
+    volume = ConfigMap(node.directory / "configs")
+    volume.write(a=shared(fast, 2), b=shared(fast, 3))
+    async with node.kubelet:
+        process = start(node, "l4x4", f"--config-dir={volume.path}", "--config-name=b", "--default-config=a", *flags)
+        await node.kubelet.wait_allocatable(GPU, 12, 20)
+        volume.write(a=shared(fast, 5), b=shared(fast, 4))
+        await node.kubelet.wait_allocatable(GPU, 16)
+        volume.write(a=shared(fast, 6))
+        await node.wait(lambda: any(entry["event"] == "config.vanished" for entry in process.log()))
+        assert len(node.healthy()) == 16
+        volume.write(a=shared(fast, 6), b=shared(fast, 2))
+        await node.kubelet.wait_allocatable(GPU, 8)
+        assert node.registrations() == 1
+
+
+async def test_without_a_name_the_fallbacks_choose_anew_after_each_edit(rig, fast, start):
+    """No name and no default is a choice too, where NVIDIA's plugin waited for a change that never came
+    (NVIDIA/k8s-device-plugin#1540): the key `default`, else the only one, else no config, whichever fits by now."""
+    node = rig("l4x4")
+    volume = ConfigMap(node.directory / "configs")
+    volume.write(only=shared(fast, 2))
+    fallbacks = "--fallback-strategies=named,single,empty"
+    async with node.kubelet:
+        process = start(node, "l4x4", f"--config-dir={volume.path}", fallbacks, "--config-poll-interval=200ms")
+        await node.kubelet.wait_allocatable(GPU, 8, 20)
+        volume.write(only=shared(fast, 2), default=shared(fast, 3))
+        await node.kubelet.wait_allocatable(GPU, 12)
+        volume.write(one=shared(fast, 4), another=shared(fast, 5))
+        await node.kubelet.wait_allocatable(GPU, 4)
+        loaded = [entry["path"] for entry in process.log() if entry["event"] == "config.loaded"]
+        assert loaded == [str(volume.path / "only"), str(volume.path / "default"), ""]
+
+
+async def test_a_fault_can_be_played_on_a_staging_node(rig, fast, start, profile):
+    """Nobody could trigger a GPU fault to test the chain behind it (NVIDIA/k8s-device-plugin#502): a profile's script does, through
+    the same code as a real one, up to kubelet and back."""
+    node = rig(config=fast())
+    wants_reset = {"do": "set", "gpu": 1, "values": {"recoveryAction": "reset"}}
+    was_reset = {"do": "set", "gpu": 1, "values": {"recoveryAction": "none"}}
+    faults = {"atSeconds": 1} | wants_reset, {"atSeconds": 1, "do": "xid", "gpu": 1, "xid": 95}, {"atSeconds": 3} | was_reset
+    async with node.kubelet:
+        process = start(node, profile(*faults))
+        await node.kubelet.wait_allocatable(GPU, 2, 20)
+        await node.kubelet.wait_allocatable(GPU, 1)
+        assert [entry["xid"] for entry in process.log() if entry["event"] == "xid.received"] == [95]
+        await node.kubelet.wait_allocatable(GPU, 2)
