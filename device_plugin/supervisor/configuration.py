@@ -59,13 +59,14 @@ class ConfigKeeper:
 
     def _consider(self, text: SourceText, forbids: Callable[[Loaded], Sequence[Problem]]) -> bool:
         loaded = load(text.text, file=text.path, environment=self._environment, flags=self._flags)
-        forbidden = forbids(loaded)
+        is_in_force = self.loaded is not None and loaded.config.model_dump() == self.loaded.config.model_dump()
+        forbidden = () if is_in_force else forbids(loaded)
         if forbidden and self.loaded is not None:
             self.awaits_node = True
             self._refuse(forbidden)
             return False
         self._refused, self.problems = None, loaded.problems
-        if self.loaded is not None and loaded.config.model_dump() == self.loaded.config.model_dump():
+        if is_in_force:
             self._logger.info("config.unchanged", hash=loaded.hash[:12], path=text.path)
             return False
         previous, self.loaded = self.loaded, loaded

@@ -131,3 +131,12 @@ def test_a_change_says_both_hashes(keeper, path, log):
     first, second = log.of("config.loaded")
     assert first["previous_hash"] is None
     assert second["previous_hash"] == first["hash"]
+
+
+def test_what_is_in_force_is_not_refused_when_the_node_has_changed_under_it(keeper, path, log, make):
+    """A forced look reads the text that is in force; what does not fit any more is then said where the node is planned."""
+    path.write_text(GOOD)
+    keeper.look(allow)
+    assert not keeper.look(lambda _: [make.problem(ProblemKind.TOO_LARGE)], force=True)
+    assert not keeper.awaits_node
+    assert (keeper.problems, log.of("config.refused")) == ((), [])
