@@ -209,7 +209,8 @@ async def test_a_state_file_that_cannot_be_used_is_worth_a_warning(rig, fast, co
     async with node.running():
         await node.kubelet.wait_allocatable(GPU, 8)
         assert node.of("state.not_restored")
-        await node.wait(lambda: json.loads((node.sockets / FILE_NAME).read_bytes())["arrangement"]["resources"])
+        await node.wait(lambda: (node.sockets / FILE_NAME).read_bytes() != content)
+        assert json.loads((node.sockets / FILE_NAME).read_bytes())["arrangement"]["resources"]
 
 
 async def test_a_directory_that_cannot_hold_the_state_file_does_not_stop_serving(rig, fast):

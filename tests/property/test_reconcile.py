@@ -144,6 +144,7 @@ class Life:
         self.config_file.write_text(self.config)
 
     async def break_edit(self, n):
+        await self.settle()  # else the good edit before it may never have been seen
         self.config_file.write_text(BAD[n % len(BAD)])
 
     async def xid(self, n):

@@ -7,6 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,13 @@ class Finished:
     status: int
     out: str
     err: str
+
+
+@pytest.fixture
+def tmp_path():
+    """A directory with a short path: pytest's own, one for each of its processes, leaves no room for a socket's name."""
+    with tempfile.TemporaryDirectory(prefix="gdp-") as path:
+        yield Path(path)
 
 
 @pytest.fixture
