@@ -65,10 +65,14 @@ class Cause:
     device_id: str | None = None
 
     def hits(self, device: Target) -> bool:
-        """Whether this cause keeps new work off that device."""
+        """Whether this cause keeps new work off that device.
+
+        A fault in one part of a GPU is a fault of the GPU as a whole, which is what is offered of a split one under `none`.
+        """
+        is_in_a_part = self.kind is CauseKind.XID and device.hardware_id == device.gpu_uuid
         return (
             self.gpu_uuid in (device.gpu_uuid, "*")
-            and self.hardware_id in (None, device.hardware_id)
+            and (self.hardware_id in (None, device.hardware_id) or is_in_a_part)
             and self.device_id in (None, device.id)
         )
 

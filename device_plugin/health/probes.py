@@ -89,7 +89,9 @@ def _count_failures(edit: Edit, gpu: GpuEvidence, probe: Probe) -> GpuEvidence:
     if not probe.unknown:
         edit.clear(lambda cause: _is(cause, uuid, CauseKind.PROBE_FAILED), "probed without an error")
         return replace(gpu, failed_probes=0, denied=False)
-    gpu = replace(gpu, failed_probes=gpu.failed_probes + 1, denied=all(_DENIED in text.lower() for text in probe.unknown))
+    told = (probe.ecc_uncorrectable, probe.remap_pending, probe.remap_failed, probe.recovery_action, probe.fabric_state)
+    denied = all(_DENIED in text.lower() for text in probe.unknown) and all(value is None for value in told)
+    gpu = replace(gpu, failed_probes=gpu.failed_probes + 1, denied=denied)
     if gpu.failed_probes >= FAILURES_IN_A_ROW:
         what = "the driver refuses access" if gpu.denied else "the driver does not answer for"
         detail = f"{FAILURES_IN_A_ROW} probes in a row failed: {what}: {'; '.join(probe.unknown)}"

@@ -52,7 +52,7 @@ class GpuEvidence:
     `failed_probes` counts those in a row. `clean_since` is the first of an unbroken row of clean probes since the last XID that
     counts, None without one. `probed_at` is the last probe that answered at all. `returned` is set when the GPU was gone and is
     back, until a clean probe. `asked` holds the XIDs on which the driver has yet to say its recovery action, with their times.
-    `denied` says that the last probe failed because the driver refused access.
+    `denied` says that the driver refused the last probe everything that it asked for.
     """
 
     uuid: str

@@ -139,6 +139,20 @@ async def test_each_way_to_say_what_counts_is_heard(rig, fast, environment, heal
         assert len(node.of("health.policy_set")) == 1, "the policy in force is printed at the start"
 
 
+async def test_an_xid_of_a_mig_device_takes_out_the_gpu_that_is_offered_as_a_whole(rig, fast):
+    """Under `none` a GPU in MIG mode is one device: an event that names one of its instances is about that device."""
+    node = rig("a100-mig-mixed", config=fast("flags: {migStrategy: none}\n").replace(CALM, "recoverAfter: 1h"))
+    part = node.node.gpus[1].mig[0]
+    async with node.running():
+        node.node.xid(1, 79, part.gpu_instance, part.compute_instance)
+        await node.kubelet.wait_allocatable(GPU, 7)
+        assert node.uuid(1) not in node.healthy()
+        node.write(fast("flags: {migStrategy: mixed}\n").replace(CALM, "recoverAfter: 1h"))
+        siblings = {mig.uuid for mig in node.node.gpus[1].mig} - {part.uuid}
+        await node.wait(lambda: siblings <= {i for name in node.kubelet.manager.resources for i in node.healthy(name)})
+        assert not any(part.uuid in node.healthy(name) for name in node.kubelet.manager.resources)
+
+
 async def test_a_driver_that_answers_nothing_any_more_takes_every_gpu_out(rig, fast):
     """The driver was fine at discovery and failed afterwards: all stayed Healthy, and pods looped until the API server was out of
     memory (NVIDIA/k8s-device-plugin#1640)."""

@@ -73,6 +73,15 @@ def test_an_event_without_ids_hits_every_mig_device(sick):
     assert all(cause.hits(Device(f"MIG-{name}", f"MIG-{name}", "GPU-2", "2:0")) for name in "abc")
 
 
+def test_an_event_of_a_mig_device_hits_the_gpu_that_is_offered_as_a_whole(sick):
+    """Under `none` a split GPU is one device, and whoever gets it may compute on the part that is broken."""
+    (cause,) = sick.xid(48, "GPU-2", 2, 0).state.causes
+    assert cause.hits(Device("GPU-2", "GPU-2", "GPU-2", "2"))
+    assert cause.hits(Device("GPU-2::1", "GPU-2", "GPU-2", "2", 1))
+    assert not cause.hits(Device("MIG-a", "MIG-a", "GPU-2", "2:0"))
+    assert not cause.hits(Device("GPU-1", "GPU-1", "GPU-1", "1"))
+
+
 def test_an_event_of_a_mig_device_that_is_not_there_hits_nothing(sick):
     """Nothing that is offered stands on it; the note names the instance."""
     change = sick.xid(48, "GPU-2", 7, 0)

@@ -221,6 +221,14 @@ def test_lost_access_is_told_from_broken_gpus(sick):
     assert not has_lost_access(sick.state)
 
 
+def test_one_refused_property_is_no_lost_access(sick):
+    """Where the driver answers anything, the container has access, and a fresh one would be refused the same property again."""
+    for uuid in ("GPU-0", "GPU-1", "GPU-2"):
+        for _ in range(3):
+            sick.probe(uuid, action=None, ecc_uncorrectable=0, unknown=("fabric: Insufficient Permissions",))
+    assert not has_lost_access(sick.state)
+
+
 def test_other_errors_everywhere_are_no_lost_access(sick):
     """A fresh container would not cure them."""
     for uuid in ("GPU-0", "GPU-1", "GPU-2"):
