@@ -29,11 +29,17 @@ class Finished:
     err: str
 
 
-@pytest.fixture
-def tmp_path():
+@pytest.fixture(scope="session")
+def short_root():
     """A directory with a short path: pytest's own, one for each of its processes, leaves no room for a socket's name."""
     with tempfile.TemporaryDirectory(prefix="gdp-") as path:
-        yield Path(path)
+        yield path
+
+
+@pytest.fixture
+def tmp_path(short_root):
+    """Removed at the end of all tests, not of one that has patched what removing needs."""
+    return Path(tempfile.mkdtemp(dir=short_root, prefix=""))
 
 
 @pytest.fixture
