@@ -104,7 +104,8 @@ class Servicer(DevicePluginServicer):
                 allocation = allocate(self.answers.table, ids)
             except AllocationRefused as refusal:
                 self._logger.warning("allocation.refused", devices=ids, reason=str(refusal))
-                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refusal))
+                # The code of NVIDIA's plugin, which kubelet puts into the pod's message: what people search and match for stays.
+                await context.abort(grpc.StatusCode.UNKNOWN, str(refusal))
             except Exception as error:  # an RPC boundary: the pod fails, the plugin does not, and both say why
                 self._logger.exception("allocation.failed", devices=ids)
                 await context.abort(grpc.StatusCode.INTERNAL, f"the device plugin failed on {', '.join(ids)}: {error}")

@@ -263,7 +263,7 @@ async def test_a_refused_allocation_says_why_and_the_next_one_is_answered(plugin
     stub = dial(server)
     with pytest.raises(grpc.aio.AioRpcError) as refusal:
         await stub.Allocate(allocating(["a"], ["GPU-unknown"]))
-    assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert refusal.value.code() is grpc.StatusCode.UNKNOWN
     assert "GPU-unknown" in refusal.value.details()
     assert len((await stub.Allocate(allocating(["a"]))).container_responses) == 1
 
