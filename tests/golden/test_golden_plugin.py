@@ -118,6 +118,7 @@ async def check_allocate(stub, call: dict) -> None:
     if "error" in call:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.Allocate(request)
+        assert refused.value.code().name == call["error"]["code"]
         assert refused.value.details().startswith(call["error"]["details"])
         return
     answer = data(await stub.Allocate(request))
