@@ -92,7 +92,7 @@ class Reconciler:
         return forbids_reload(self._plan(inventory, loaded.config), self.offer)
 
     async def reconcile(self, loaded: Loaded, inventory: Inventory) -> None:
-        """Serve what is asked for now. Raises ConfigError at the start where only another config would help."""
+        """Serve what should be served. Raises ConfigError at the start where only another config would help."""
         config = loaded.config
         offer = self._plan(inventory, config)
         if not self.has_started and not self._may_start(offer):
