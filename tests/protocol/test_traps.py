@@ -269,7 +269,7 @@ async def test_our_refusal_reaches_the_pods_owner(kubelet, plugin, snapshot, mon
     monkeypatch.setattr(servicer, "allocate", lambda table, _ids: original(table, ("GPU-x",)))
     with pytest.raises(PodRejected) as rejection:
         await kubelet.admit(Pod.of("pod", gpu=1))
-    assert str(rejection.value).startswith("Pod was rejected: Allocate failed due to rpc error: code = FailedPrecondition desc = ")
+    assert str(rejection.value).startswith("Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = ")
     assert "GPU-x" in str(rejection.value)
 
 
