@@ -13,11 +13,12 @@ from device_plugin.kubelet.api.deviceplugin.v1beta1.deviceplugin_pb2_grpc import
 from device_plugin.kubelet.sockets import target
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
 T = TypeVar("T")
 
+CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
 DIAL_SECONDS = 10.0
 PRE_START_SECONDS = 30.0
 RECEIVE_LIMIT_BYTES = 4 * 1024 * 1024
@@ -52,7 +53,7 @@ class PluginClient:
         except TimeoutError:
             raise CallFailed("failed to dial device plugin: context deadline exceeded") from None
         try:
-            self.options = await self._result(self._stub.GetDevicePluginOptions(pb.Empty(), timeout=timeout_seconds))
+            self.options = await self._result(lambda: self._stub.GetDevicePluginOptions(pb.Empty(), timeout=timeout_seconds))
         except CallFailed as failure:
             raise CallFailed(f"failed to get device plugin options: {failure}") from failure
 
@@ -60,7 +61,7 @@ class PluginClient:
         """The lists, until the plugin ends the stream or the connection goes: kubelet's reader ends the same way for both."""
         call = self._stub.ListAndWatch(pb.Empty())
         with contextlib.suppress(CallFailed):
-            while (response := await self._result(call.read())) is not grpc.aio.EOF:
+            while (response := await self._result(call.read)) is not grpc.aio.EOF:
                 assert isinstance(response, pb.ListAndWatchResponse)
                 yield response
 
@@ -68,33 +69,35 @@ class PluginClient:
         """What the plugin prefers. Without a deadline, as kubelet asks."""
         request = pb.PreferredAllocationRequest()
         request.container_requests.add(available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size)
-        answer = await self._result(self._stub.GetPreferredAllocation(request))
+        answer = await self._result(lambda: self._stub.GetPreferredAllocation(request))
         return list(answer.container_responses[0].deviceIDs) if answer.container_responses else []
 
     async def allocate(self, devices: list[str]) -> pb.AllocateResponse:
         """The plugin's answer for one container. Without a deadline, as kubelet asks."""
         request = pb.AllocateRequest()
         request.container_requests.add(devices_ids=devices)
-        return await self._result(self._stub.Allocate(request))
+        return await self._result(lambda: self._stub.Allocate(request))
 
     async def pre_start(self, devices: list[str]) -> None:
         request = pb.PreStartContainerRequest(devices_ids=devices)
-        await self._result(self._stub.PreStartContainer(request, timeout=PRE_START_SECONDS))
+        await self._result(lambda: self._stub.PreStartContainer(request, timeout=PRE_START_SECONDS))
 
     async def close(self) -> None:
         """Drop the connection; calls under way fail as cancelled."""
         self._is_closed = True
         await self._channel.close()
 
-    async def _result(self, call: Awaitable[T]) -> T:
+    async def _result(self, call: Callable[[], Awaitable[T]]) -> T:
         try:
-            return await call
+            return await call()
         except grpc.aio.AioRpcError as error:
             raise CallFailed(_go_text(error)) from error
+        except grpc.aio.UsageError:  # dropped between two calls
+            raise CallFailed(CLOSING) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._is_closed and task is not None and not task.cancelling():
-                raise CallFailed("rpc error: code = Canceled desc = grpc: the client connection is closing") from None
+                raise CallFailed(CLOSING) from None
             raise
 
 

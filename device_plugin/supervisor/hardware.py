@@ -193,14 +193,17 @@ class DriverThreads:
                 raise CallHangs("the driver", f"{len(self._given_up)} calls hang; no further one is made until one of them returns")
         thread = self._thread
         future = thread.submit(work)
-        while True:
-            done, _ = await asyncio.wait({future}, timeout=CHECK_SECONDS)
-            if done:
-                return future.result()
-            call = thread.tool.current_call
-            if call is not None and self._hangs(call):
-                self._give_up(thread, call)
-                raise CallHangs(call.name, f"has not returned for {self._call_timeout_seconds():.0f} s", subject=call.subject)
+        try:
+            while True:
+                done, _ = await asyncio.wait({future}, timeout=CHECK_SECONDS)
+                if done:
+                    return future.result()
+                call = thread.tool.current_call
+                if call is not None and self._hangs(call):
+                    self._give_up(thread, call)
+                    raise CallHangs(call.name, f"has not returned for {self._call_timeout_seconds():.0f} s", subject=call.subject)
+        finally:
+            future.cancel()  # whatever may still come of it, nobody waits for it
 
     def _give_up(self, thread: WorkThread[Driver], call: Call) -> None:
         thread.submit(_closed)  # should the call ever return

@@ -59,11 +59,8 @@ class Life:
 
     # the truth
 
-    def expected(self):
-        """The healthy device IDs by resource."""
-        if not self.is_loaded:
-            return {}
-        gpus = tuple(
+    def hardware(self):
+        return tuple(
             Gpu(
                 index,
                 gpu.uuid,
@@ -73,8 +70,17 @@ class Life:
             )
             for index, gpu in enumerate(self.node.gpus)
         )
-        offer = plan(Inventory(gpus), load(self.config, file="", environment={}, flags={}).config)
-        offered = {resource.name: {device.id: device for device in resource.devices} for resource in offer.resources}
+
+    def offered(self):
+        """What `plan` gives for the hardware that is there: devices by resource and ID."""
+        offer = plan(Inventory(self.hardware()), load(self.config, file="", environment={}, flags={}).config)
+        return {resource.name: {device.id: device for device in resource.devices} for resource in offer.resources}
+
+    def expected(self):
+        """The healthy device IDs by resource."""
+        if not self.is_loaded:
+            return {}
+        gpus, offered = self.hardware(), self.offered()
         parents = {mig.uuid: gpu.uuid for gpu in gpus for mig in gpu.mig_devices} | {gpu.uuid: gpu.uuid for gpu in gpus}
         held = [
             (device_id.partition("::")[0], "::" in device_id)
@@ -122,6 +128,23 @@ class Life:
             names = sorted(seen.keys() | expected.keys())
             wrong = {n: (sorted(seen.get(n, set()) ^ expected.get(n, set()))) for n in names if seen.get(n) != expected.get(n)}
             raise AssertionError(f"does not settle, differs in {wrong}") from None
+
+    async def leave_nothing(self):
+        """Without pods all that is listed beside the Offer was leaving, and goes; what cannot be read is kept as it was."""
+        self.kubelet.manager.pods.clear()
+        await self.settle()
+        if self.lost or self.hung or not self.is_loaded:
+            return
+        offered = {name: set(devices) for name, devices in self.offered().items() if devices}
+        try:
+            async with asyncio.timeout(8):
+                while (listed := self.listed()) != offered:  # noqa: ASYNC110 - the books have no event to wait for
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"listed for good: {listed}, offered: {offered}") from None
+
+    def listed(self):
+        return {name: set(state.devices) for name, state in self.kubelet.manager.resources.items() if state.devices}
 
     # life
 
@@ -217,7 +240,11 @@ class Life:
         await asyncio.sleep(0.05 * (n % 8))
 
 
-STEPS = [name for name, value in vars(Life).items() if asyncio.iscoroutinefunction(value) and name not in ("settle", "start")]
+STEPS = [
+    name
+    for name, value in vars(Life).items()
+    if asyncio.iscoroutinefunction(value) and name not in ("settle", "leave_nothing", "start")
+]
 
 
 async def live(steps):
@@ -235,7 +262,7 @@ async def live(steps):
                     await getattr(life, name)(number)
                     if settles:
                         await life.settle()
-                await life.settle()
+                await life.leave_nothing()
                 assert not [entry for entry in capture.entries if entry["event"] == "task.failed"]
             except BaseException:
                 for entry in capture.entries[-40:]:

@@ -18,6 +18,7 @@ from device_plugin.kubelet.registration import call_register
 from device_plugin.kubelet.sockets import target
 from device_plugin.simulation.kubelet import StandInKubelet
 from device_plugin.simulation.kubelet_devices import Container, KubeletCrashed, Pod, PodRejected, StartRefused
+from device_plugin.simulation.kubelet_plugin import CallFailed, PluginClient
 from device_plugin.simulation.kubelet_record import Happening
 
 GPU = "nvidia.com/gpu"
@@ -307,6 +308,17 @@ async def test_a_resource_is_forgotten_five_minutes_after_its_last_registration(
     await kubelet.wait_allocatable(GPU, 0)
     now = asyncio.get_running_loop().time()
     assert (kubelet.manager.capacity(GPU, now), kubelet.manager.capacity(GPU, now + 301)) == (1, 0)
+
+
+async def test_a_call_on_a_dropped_connection_fails_in_kubelets_words(kubelet, throwaway, directory):
+    """A client that is dropped between preferring and allocating."""
+    await throwaway()
+    client = PluginClient(GPU, directory / "throwaway.sock")
+    await client.dial(5)
+    await client.close()
+    for call in (client.prefer(["a"], [], 1), client.allocate(["a"]), client.pre_start(["a"])):
+        with pytest.raises(CallFailed, match="code = Canceled desc = grpc: the client connection is closing"):
+            await call
 
 
 async def test_a_stopped_kubelet_leaves_its_socket_and_refuses(kubelet):

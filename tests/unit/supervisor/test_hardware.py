@@ -1,6 +1,7 @@
 """Hardware over threads: deadlines, what is given up, and who is blamed."""
 
 import asyncio
+import gc
 import time
 
 import pytest
@@ -130,6 +131,24 @@ async def test_an_error_of_the_driver_is_no_hang(hardware, node):
         await hardware.discover(fresh=True)
     assert not isinstance(caught.value, CallHangs)
     assert hardware.hanging() == {}
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+async def test_an_error_that_comes_when_nobody_waits_any_more_is_nobodys(hardware, node, eventually, caplog, gives_up):
+    """Neither of a call that was given up nor of one that the end of the process interrupts: asyncio would print a traceback."""
+    node.hanging.add(("open", None))
+    node.failing["open"] = "no driver"
+    looking = asyncio.create_task(hardware.discover(fresh=True))
+    await asyncio.sleep(0.4 if gives_up else 0.02)
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    node.hanging.clear()
+    node.released.set()
+    await eventually(lambda: not hardware.hanging())
+    assert await hardware._thread.submit(lambda _: 7) == 7
+    del looking
+    gc.collect()
+    assert caplog.records == []
 
 
 async def test_slow_is_not_hanging(hardware, node, monkeypatch):
