@@ -77,7 +77,7 @@ async def test_what_a_rival_leaves_behind_is_registered_again_once_it_has_gone(r
         async with registered(node, *(ours if has_our_ids else ("GPU-x",))):
             await asyncio.sleep(3 * LOOK_SECONDS)
             assert node.registrations() == 2
-        await node.wait(lambda: node.of("resource.registration_lost"), 5.0)  # until the rival is gone kubelet shows the same devices
+        await node.wait(lambda: node.of("resource.registration_lost"), 5.0)  # the devices are the same before the rival has gone
         await node.wait(lambda: node.healthy() == ours, 5.0)
         assert [entry["reason"] for entry in node.of("resource.registration_lost")] == ["kubelet has none of its devices"]
         await node.admit("a", gpu=4)
