@@ -68,7 +68,8 @@ class Discoverer:
         retry_seconds, began = FIRST_RETRY_SECONDS, loop.time()
         while not await self._look(due=True):
             if self._config().flags.fail_on_init_error and not self._is_unsupported:
-                raise DriverError("discovery", self._away or "no GPU found")
+                reason = self._away or "no GPU found"
+                raise DriverError("discovery", f"{reason} (flags.failOnInitError: false waits for it instead)")
             if self._has_wrong_library:
                 self._end_after(began)
             await self._wakeup.wait(retry_seconds)
