@@ -201,6 +201,8 @@ class Supervisor:
 
     async def _close(self) -> None:
         """Pending answers go out, streams end, sockets go. A driver call that hangs is left to the end of the process."""
+        if self._watched is not None:
+            self._watched.hardware.close()  # first: what is heard once the causes have been kept would be forgotten
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._tasks.cancel()  # first, so that nothing is opened any more
@@ -211,8 +213,6 @@ class Supervisor:
         except TimeoutError:
             self._logger.warning("plugin.close_outlasted", seconds=CLOSE_SECONDS)
         self._hints.stop()
-        if self._watched is not None:
-            self._watched.hardware.close()
         self._files.stop()
         self._directory.release()
         self._logger.info("plugin.stopped")

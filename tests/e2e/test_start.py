@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from device_plugin.errors import ConfigError, DriverError
 from device_plugin.hardware.driver import Event
 from device_plugin.supervisor.discoverer import DriverAway
-from device_plugin.supervisor.state_file import FILE_NAME
+from device_plugin.supervisor.state_file import FILE_NAME, StateFile
 
 GPU = "nvidia.com/gpu"
 MIXED = "flags: {migStrategy: mixed}\n"
@@ -189,6 +190,29 @@ async def test_a_cause_that_comes_with_the_end_is_not_forgotten(rig, fast):
             await plugin.stop()
         async with node.running(kubelet=False):
             await node.kubelet.wait_allocatable(GPU, 7)
+
+
+async def test_whatever_was_heard_before_the_end_is_kept(rig, fast, monkeypatch):
+    """XIDs go on coming while the plugin ends: each one that made a cause is still a cause afterwards
+    (NVIDIA/k8s-device-plugin#111)."""
+    node = rig("v100x16", config=fast().replace("recoverAfter: 500ms", "recoverAfter: 1h"))
+    write = StateFile.write
+
+    def write_slowly(*arguments):
+        time.sleep(0.2)
+        write(*arguments)
+
+    monkeypatch.setattr(StateFile, "write", write_slowly)
+    async with node.running() as plugin:
+        ending = None
+        for gpu in node.node.gpus:
+            node.node.xid(gpu.uuid, 79)
+            ending = ending or asyncio.create_task(plugin.stop())
+            await asyncio.sleep(0.03)
+        await ending
+        heard = {entry["gpu"] for entry in node.of("cause.added") if entry["cause"] == "xid"}
+        kept = json.loads((node.sockets / FILE_NAME).read_bytes())["health"]["causes"]
+        assert {cause["gpuUuid"] for cause in kept} == heard
 
 
 @pytest.mark.parametrize(

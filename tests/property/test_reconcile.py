@@ -219,6 +219,7 @@ class Life:
     async def restart_plugin(self, n):
         if self.lost or self.hung:
             return  # a GPU that a fresh process cannot read has no place that it could be kept in
+        await self.settle()  # an XID that nobody has heard by the end is heard by nobody
         await self.plugin.stop()
         await self.start()
 
