@@ -142,3 +142,18 @@ async def test_the_line_about_a_change_names_what_came_and_what_went(rig, fast):
         {"added": {}, "removed": [SHARED], "devices": {}, "config_hash": third["hash"]},
     ]
     assert (second["previous_hash"], third["previous_hash"]) == (first["hash"], second["hash"])
+
+
+async def test_the_next_process_leaves_a_short_gap_and_no_pod_without_its_device(rig, fast):
+    """Rolling the plugin drops allocatable to 0 for a moment, which fails pods (NVIDIA/gpu-operator#596): the next process waits
+    for the first one to end, and the gap is what it takes to look at the node once."""
+    node = rig(config=fast())
+    async with node.running() as first, node.plugin():
+        pod = await node.admit("a", gpu=2)
+        await node.wait_log("directory.awaited")
+        await first.stop()
+        await node.wait(lambda: len(node.lists()) > 1 and len(node.healthy()) == 8)
+        gap = node.lists()[-1].time - node.kubelet.record.of(Happening.STREAM_ENDED)[0].time
+        assert gap < 2.0
+        assert pod.running == {"main"}
+        assert not set((await node.admit("b", gpu=6)).devices("main", GPU)) & set(pod.devices("main", GPU))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -207,8 +208,6 @@ def test_an_unknown_profile_ends_it_and_names_the_shipped_ones(run):
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_log_is_text_on_a_terminal_and_json_elsewhere(monkeypatch, capsys, terminal, run_command):
-    import argparse
-
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     assert configure_logs(argparse.Namespace(environment={})) == ("text" if terminal else "json")
     get_logger().info("something.happened", number=1)
@@ -216,6 +215,20 @@ def test_the_log_is_text_on_a_terminal_and_json_elsewhere(monkeypatch, capsys, t
     assert line.startswith("{") is not terminal
     assert configure_logs(argparse.Namespace(environment={}, log_format="json")) == "json"
     assert configure_logs(argparse.Namespace(environment={"LOG_FORMAT": "text"})) == "text"
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_bug_is_logged_with_its_traceback(capsys, log_format):
+    """Plain lines on a terminal, one field of the line elsewhere."""
+    configure_logs(argparse.Namespace(environment={}, log_format=log_format))
+    try:
+        int("x")
+    except ValueError as error:
+        get_logger().error("task.failed", task="probes", exc_info=error)
+    line = capsys.readouterr().err
+    trace = json.loads(line)["exception"] if log_format == "json" else line
+    assert "Traceback (most recent call last)" in trace
+    assert "ValueError: invalid literal" in trace
 
 
 @pytest.mark.parametrize("place", ["file/x", "long"])
