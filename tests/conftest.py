@@ -10,7 +10,12 @@ import shutil
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
+import grpc.aio
 import pytest
+
+# gRPC's asyncio machinery ends with its last object, by joining a thread of its own, and starts anew with the next one. Between
+# tests that comes whenever garbage is collected, and the join was seen to hang in some other test. Held once, it never ends.
+grpc.aio.init_grpc_aio()
 
 # looptime asks for the current event loop before every test; where none was ever set, Python before 3.14 makes one that stays open.
 asyncio.set_event_loop(None)
