@@ -166,6 +166,47 @@ async def test_a_driver_that_answers_nothing_any_more_takes_every_gpu_out(rig, f
         await node.kubelet.wait_allocatable(GPU, 8)
 
 
+@pytest.mark.parametrize(
+    ("call", "gpu", "left"),
+    [
+        ("nvmlEventSetCreate", None, 0),
+        ("nvmlDeviceGetSupportedEventTypes", 1, 7),
+        ("nvmlDeviceRegisterEvents", 1, 7),
+    ],
+)
+async def test_what_nobody_watches_is_not_healthy_until_somebody_does(rig, fast, call, gpu, left):
+    """Without its watch NVIDIA's plugin went on with every GPU Healthy (NVIDIA/k8s-device-plugin#2037)."""
+    node = rig(config=fast())
+    node.node.answer(call, "UNKNOWN", gpu=None if gpu is None else node.uuid(gpu))
+    async with node.running():
+        await node.wait(lambda: len(node.kubelet.listed(GPU)) == 8)
+        assert not node.lists()[0].healthy & (node.uuids(*range(8)) if gpu is None else node.uuids(gpu))
+        await node.kubelet.wait_allocatable(GPU, left)
+        node.node.clear()
+        await node.kubelet.wait_allocatable(GPU, 8)
+
+
+async def test_a_gpu_that_is_too_old_for_events_is_healthy_without(rig, fast):
+    """Not supported is knowledge, not a fault."""
+    node = rig("l4x4", config=fast())
+    node.node.set(1, events=False)
+    async with node.running():
+        await node.kubelet.wait_allocatable(GPU, 4)
+        assert not node.of("cause.added")
+
+
+async def test_an_xid_whose_gpu_the_driver_cannot_name_takes_all_of_them_out(rig, fast):
+    """Each recovers by its own evidence."""
+    node = rig("dgx-h100", config=fast())
+    node.node.set(6, recovery_action="reset")
+    async with node.running():
+        await node.kubelet.wait_allocatable(GPU, 7)
+        node.node.xid(None, 95)
+        await node.kubelet.wait_allocatable(GPU, 0)
+        await node.kubelet.wait_allocatable(GPU, 7)
+        assert node.uuid(6) not in node.healthy()
+
+
 async def test_a_watch_that_hangs_is_replaced_and_hears_again(rig, fast):
     """The thread that waits for events hangs in the driver: a cause for as long as it does, then another thread hears."""
     node = rig(config=fast())

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 
 import grpc
 import pytest
@@ -106,3 +107,23 @@ async def test_devices_that_are_all_unhealthy_are_not_missed(rig, fast):
         await asyncio.sleep(5 * LOOK_SECONDS)
         assert node.registrations() == 1
         assert not node.of("resource.contested")
+
+
+async def test_a_path_of_ours_that_another_serves_is_left_to_it_until_it_is_free(rig, fast):
+    """A second server of one path hides the first, and whoever unlinks it takes it from both (grpc/grpc#17122)."""
+    node = rig("l4x4", config=fast())
+    async with node.running():
+        [ours] = node.sockets.glob("gpu-device-plugin-*.sock")
+        with socket.socket(socket.AF_UNIX) as foreign:
+            ours.unlink()
+            foreign.bind(str(ours))
+            foreign.listen()
+            inode = ours.stat().st_ino
+            await node.wait_log("resource.registration_failed")
+            await asyncio.sleep(0.6)
+            told = [entry for entry in node.of("resource.registration_failed") if entry["log_level"] == "warning"]
+            assert [f'another process serves "{ours}"' in entry["reason"] for entry in told] == [True]
+            assert (ours.stat().st_ino, node.registrations()) == (inode, 1)
+        await node.wait(lambda: node.registrations() == 2)
+        await node.kubelet.wait_allocatable(GPU, 4)
+        await node.admit("a", gpu=4)

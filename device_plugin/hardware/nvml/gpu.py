@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import pynvml
@@ -34,6 +35,10 @@ _NO_DEVICE_THERE = frozenset(
     (pynvml.nvmlDeviceGetMigDeviceHandleByIndex.__name__, code)
     for code in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
 )
+
+
+# How drivers before R470 name MIG devices: by GPU, GPU instance and compute instance.
+_OLD_MIG_NAME = re.compile(r"MIG-GPU-[0-9A-Fa-f-]+/([0-9]+)/([0-9]+)")
 
 
 class _Reader:
@@ -138,8 +143,7 @@ def _read_mig_devices(gpu: _Reader, total_bytes: int | None) -> tuple[MigDevice,
 
 
 def _read_mig_device(gpu: _Reader, device: _Reader, index: int, total_bytes: int | None) -> MigDevice:
-    gpu_instance_id = device.optional("GPU instance id", pynvml.nvmlDeviceGetGpuInstanceId)
-    compute_instance_id = device.optional("compute instance id", pynvml.nvmlDeviceGetComputeInstanceId)
+    gpu_instance_id, compute_instance_id = _read_instance_ids(device)
     attributes = _read_attributes(device)
     profile = read_profile(device.calls, gpu.handle, device.handle, device.subject, gpu_instance_id, attributes, total_bytes)
     fault = None
@@ -156,6 +160,18 @@ def _read_mig_device(gpu: _Reader, device: _Reader, index: int, total_bytes: int
         attributes=attributes,
         fault=fault,
     )
+
+
+def _read_instance_ids(device: _Reader) -> tuple[int | None, int | None]:
+    """GPU and compute instance: as the driver tells, else as an old name has them. By them an event finds its device."""
+    told = (
+        device.optional("GPU instance id", pynvml.nvmlDeviceGetGpuInstanceId),
+        device.optional("compute instance id", pynvml.nvmlDeviceGetComputeInstanceId),
+    )
+    named = _OLD_MIG_NAME.fullmatch(device.subject)
+    if named is None:
+        return told
+    return int(named[1]) if told[0] is None else told[0], int(named[2]) if told[1] is None else told[1]
 
 
 def _read_attributes(device: _Reader) -> MigAttributes | None:

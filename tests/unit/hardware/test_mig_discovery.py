@@ -200,6 +200,23 @@ def test_a_device_whose_ids_fail_is_still_there(opened):
     assert second.gpu_instance_id is not None
 
 
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("MIG-GPU-12345678-1234-1234-1234-123456780000/3/0", (3, 0)),
+        ("MIG-GPU-12345678-1234-1234-1234-123456780000/11/2", (11, 2)),
+        ("MIG-12345678-1234-1234-1234-123456780000", (None, None)),
+    ],
+)
+def test_ids_that_fail_are_taken_from_an_old_name(opened, name, ids):
+    """Drivers before R470 put the instances into the device's name; an opaque name has none, and then any event may mean it."""
+    found = opened({"migEnabled": True, "mig": [{"profile": "1g.5gb", "uuid": name}]})
+    found.node.answer("nvmlDeviceGetGpuInstanceId", "UNKNOWN")
+    found.node.answer("nvmlDeviceGetComputeInstanceId", "UNKNOWN")
+    (device,) = found.driver.read_gpu(0).mig_devices
+    assert (device.uuid, device.gpu_instance_id, device.compute_instance_id) == (name, *ids)
+
+
 def test_a_gpu_that_is_lost_while_its_devices_are_read_is_lost(opened):
     """A lost GPU is not described as one with broken MIG devices."""
     found = opened(mig("1g.5gb"))
