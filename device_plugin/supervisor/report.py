@@ -37,12 +37,11 @@ def log_changes(logger: Logger, before: Served | None, after: Served, *, config_
 
 def _log_devices(logger: Logger, before: ServedResource | None, after: ServedResource, config_hash: str) -> None:
     """A GPU of 1,000 replicas makes one line, not 1,000."""
-    known = {served.device.id: _state(served) for served in before.devices} if before else {}
+    known = {served.device.id: served for served in before.devices} if before else {}
     groups: dict[_Group, int] = {}
     for served in after.devices:
-        state = _state(served)
-        if state != known.get(served.device.id, "healthy"):
-            group = (served.device.hardware_id, state)
+        if _is_news(known.get(served.device.id), served):
+            group = (served.device.hardware_id, _state(served))
             groups[group] = groups.get(group, 0) + 1
     for (hardware, state), count in groups.items():
         fields = {"resource": after.name, "device": hardware, "devices": count, "config_hash": config_hash}
@@ -54,8 +53,21 @@ def _log_devices(logger: Logger, before: ServedResource | None, after: ServedRes
             logger.warning("device.became_unhealthy", cause=state, **fields)
 
 
+def _is_news(before: ServedDevice | None, now: ServedDevice) -> bool:
+    """Whether a device has got a cause or lost its last one, leaves or returns. A figure that grows in a text is no news."""
+    if before is None:
+        return not now.is_healthy
+    if now.leaving_since is not None or before.leaving_since is not None:
+        return (now.leaving_since is None) != (before.leaving_since is None)
+    return bool(_places(now) - _places(before)) or now.is_healthy != before.is_healthy
+
+
+def _places(served: ServedDevice) -> set[tuple[str, ...]]:
+    return {cause.place for cause in served.causes}
+
+
 def _state(served: ServedDevice) -> str:
-    """What the log tells about a device, as one text to compare."""
+    """What the log tells about a device."""
     if served.leaving_since is not None:
         return "leaving"
     return "; ".join(map(str, served.causes)) or "healthy"
