@@ -12,6 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 import grpc.aio
 import pytest
+import structlog
 
 # gRPC's asyncio machinery ends with its last object, by joining a thread of its own, and starts anew with the next one. Between
 # tests that comes whenever garbage is collected, and the join was seen to hang in some other test. Held once, it never ends.
@@ -30,3 +31,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if os.environ.get("CI"):
         pytest.fail(f"{reason}; CI must install it", pytrace=False)
     pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_its_own():
+    """A test that has set up the logs leaves them writing to a stream that is closed by the next one."""
+    yield
+    structlog.reset_defaults()

@@ -101,9 +101,9 @@ class SimulatedNode:
         if pynvml.nvmlLib is not None:
             what = "a simulated one" if isinstance(pynvml.nvmlLib, SimulatedLibrary) else "the real NVIDIA library"
             raise PluginError(f"cannot simulate the node {self.name!r}: this process uses {what} already")
+        get_logger().warning("simulation.started", node=self.name, gpus=len(self.gpus), root=str(self.root))
         self._library = SimulatedLibrary(self.live)
         self._library.install()
-        get_logger().warning("simulation.started", node=self.name, gpus=len(self.gpus), root=str(self.root))
 
     def play(self) -> None:
         """From now on play the profile's script, and follow the edits of its file, until `close`."""
