@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -16,7 +16,7 @@ from device_plugin.kubelet.servicer import Answers, Servicer, options_from_snaps
 from device_plugin.kubelet.sockets import OwnSocket, denied, socket_name, target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
@@ -185,12 +185,12 @@ class ResourceServer:
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         add_DevicePluginServicer_to_server(self._running(), server)
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(server.stop, None)
+            undo.push_async_callback(lambda: _whole(server.stop(None)))
             try:
                 server.add_insecure_port(target(own.staging))
             except RuntimeError as error:
                 raise own.why_unbound(error) from error
-            await server.start()
+            await _whole(server.start())
             own.publish()
             undo.pop_all()
         self._server, self._socket = server, own
@@ -202,4 +202,17 @@ class ResourceServer:
             own.withdraw()
         if server is not None:
             # No stream is left to wait for, and pending calls have had their time.
-            await server.stop(None)
+            await _whole(server.stop(None))
+
+
+async def _whole(step: Coroutine[Any, Any, None]) -> None:
+    """Take the step to its end though we are cancelled meanwhile, as when another kubelet comes: it takes milliseconds.
+
+    A gRPC server whose start or stop is cancelled is broken for good, and raises InvalidStateError at the next one.
+    """
+    task = asyncio.ensure_future(step)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

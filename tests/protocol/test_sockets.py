@@ -82,6 +82,34 @@ async def test_a_sweep_between_binding_and_naming_is_outlived(log, directory, sn
     await server.stop(0.1)
 
 
+@pytest.mark.parametrize("step", ["start", "stop"])
+async def test_a_rebind_given_up_halfway_harms_no_later_one(plugin, directory, snapshot, dial, monkeypatch, step):
+    """Another kubelet may come while the last one's sweep is being mended; a gRPC server that was cancelled at its start raised
+    InvalidStateError, which ended the process."""
+    server = await plugin.serve(snapshot(["a"]))
+    kind, entered = type(server._server), asyncio.Event()
+    whole = getattr(kind, step)
+
+    async def entering(self, *arguments):
+        entered.set()
+        await whole(self, *arguments)
+
+    for _ in range(5):
+        (directory / server.endpoint).unlink(missing_ok=True)
+        monkeypatch.setattr(kind, step, entering)
+        halfway = asyncio.ensure_future(server.rebind())
+        await entered.wait()
+        halfway.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await halfway
+        entered.clear()
+        monkeypatch.undo()
+        await server.rebind()
+    assert server.owns_socket()
+    assert [device.ID for device in (await dial(server).ListAndWatch(pb.Empty()).read()).devices] == ["a"]
+    assert [path.name for path in directory.iterdir()] == [server.endpoint]
+
+
 async def test_a_file_in_the_way_is_left_alone(log, directory, snapshot):
     """What is not a socket was not put there by a device plugin."""
     server = new_server(directory, log)
