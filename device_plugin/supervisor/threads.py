@@ -139,7 +139,7 @@ class EventThread:
             return self._generation
 
     def _run(self) -> None:
-        retry_seconds = self.FIRST_RETRY_SECONDS
+        retry_seconds, proof_seconds = self.FIRST_RETRY_SECONDS, 0.0
         while True:
             with self._condition:
                 self._condition.wait_for(
@@ -153,14 +153,16 @@ class EventThread:
                 continue
             began = time.monotonic()
             try:
-                if self._watch_until_changed(target, generation, retry_seconds):
+                if self._watch_until_changed(target, generation, retry_seconds, proof_seconds):
                     retry_seconds = self.FIRST_RETRY_SECONDS
                 else:
                     retry_seconds = min(retry_seconds * 2, self.LAST_RETRY_SECONDS)
+                proof_seconds = 0.0
             except Exception as error:  # noqa: BLE001 - the guard of this thread: whatever ends the watch is reported and tried again
                 self._on_loop(self._changed, {"*": str(error) if isinstance(error, DriverError) else repr(error)})
                 if time.monotonic() - began > self.LAST_RETRY_SECONDS:
                     retry_seconds = self.FIRST_RETRY_SECONDS  # it worked for a while
+                proof_seconds = self.SLICE_SECONDS
                 self._pause(generation, retry_seconds)
                 retry_seconds = min(retry_seconds * 2, self.LAST_RETRY_SECONDS)
 
@@ -168,15 +170,22 @@ class EventThread:
         with self._condition:
             self._condition.wait_for(lambda: self._stopping or self._generation != generation, timeout=seconds)
 
-    def _watch_until_changed(self, target: tuple[str, ...], generation: int, retry_seconds: float) -> bool:
-        """Watch. Returns True once something else is wanted, False when it is time to try again those that refused the watch."""
+    def _watch_until_changed(self, target: tuple[str, ...], generation: int, retry_seconds: float, proof_seconds: float) -> bool:
+        """Watch. Returns True once something else is wanted, False when it is time to try again those that refused the watch.
+
+        That there is a watch is said once a wait has worked, of `proof_seconds`: a source that can be made and then refuses every
+        wait must not heal all GPUs at each try.
+        """
         driver = self._driver = self._make_driver()
         source: EventSource | None = None
         try:
             driver.open()
             source = driver.watch(target)
+            event = source.wait(proof_seconds)
             unwatched = dict(source.unwatched)
             self._on_loop(self._changed, unwatched)
+            if event is not None:
+                self._hand_over(event)
             began = time.monotonic()
             while not self._stopping and self._generation == generation:
                 event = source.wait(self.SLICE_SECONDS)
