@@ -67,11 +67,14 @@ class ConfigKeeper:
             return False
         self._refused, self.problems = None, loaded.problems
         if is_in_force:
-            self._logger.info("config.unchanged", hash=loaded.hash[:12], path=text.path)
+            self._logger.info("config.unchanged", config_hash=loaded.hash[:12], path=text.path)
             return False
         previous, self.loaded = self.loaded, loaded
         self._logger.info(
-            "config.loaded", path=text.path, hash=loaded.hash[:12], previous_hash=previous.hash[:12] if previous else None
+            "config.loaded",
+            path=text.path,
+            config_hash=loaded.hash[:12],
+            previous_config_hash=previous.hash[:12] if previous else None,
         )
         for problem in loaded.problems:
             log_problem(self._logger, problem)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from device_plugin.logs import Logger
     from device_plugin.serving.served import Served, ServedDevice, ServedResource
 
-_Group = tuple[str, str]  # hardware UUID, state in words
+_Group = tuple[str, bool, tuple[tuple[str, str], ...]]  # hardware UUID, whether it leaves, each cause's kind and text
 
 
 def log_changes(logger: Logger, before: Served | None, after: Served, *, config_hash: str) -> None:
@@ -41,16 +41,18 @@ def _log_devices(logger: Logger, before: ServedResource | None, after: ServedRes
     groups: dict[_Group, int] = {}
     for served in after.devices:
         if _is_news(known.get(served.device.id), served):
-            group = (served.device.hardware_id, _state(served))
+            causes = tuple((cause.kind.value, cause.detail) for cause in served.causes)
+            group = (served.device.hardware_id, served.leaving_since is not None, causes)
             groups[group] = groups.get(group, 0) + 1
-    for (hardware, state), count in groups.items():
+    for (hardware, is_leaving, causes), count in groups.items():
         fields = {"resource": after.name, "device": hardware, "devices": count, "config_hash": config_hash}
-        if state == "healthy":
-            logger.info("device.became_healthy", **fields)
-        elif state == "leaving":
+        if is_leaving:
             logger.info("device.left_offer", **fields)
+        elif causes:
+            kinds, details = ", ".join(sorted({kind for kind, _ in causes})), "; ".join(detail for _, detail in causes)
+            logger.warning("device.became_unhealthy", cause=kinds, detail=details, **fields)
         else:
-            logger.warning("device.became_unhealthy", cause=state, **fields)
+            logger.info("device.became_healthy", **fields)
 
 
 def _is_news(before: ServedDevice | None, now: ServedDevice) -> bool:
@@ -64,13 +66,6 @@ def _is_news(before: ServedDevice | None, now: ServedDevice) -> bool:
 
 def _places(served: ServedDevice) -> set[tuple[str, ...]]:
     return {cause.place for cause in served.causes}
-
-
-def _state(served: ServedDevice) -> str:
-    """What the log tells about a device."""
-    if served.leaving_since is not None:
-        return "leaving"
-    return "; ".join(map(str, served.causes)) or "healthy"
 
 
 class UseTeller:

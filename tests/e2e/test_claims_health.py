@@ -258,11 +258,11 @@ async def test_every_transition_is_one_line_with_the_same_fields(rig, fast):
         await asyncio.sleep(0.3)
         assert plugin.supervisor._health.xids_seen == {46: 4, 31: 4}
     [loaded] = node.of("config.loaded")
-    for event, of_more in (("device.became_unhealthy", {"cause"}), ("device.became_healthy", set())):
+    for event, of_more in (("device.became_unhealthy", {"cause", "detail"}), ("device.became_healthy", set())):
         lines = node.of(event)
         assert sorted(line["device"] for line in lines) == sorted(node.uuids(0, 1, 2, 3))
         for line in lines:
             assert line.keys() == {"event", "log_level", "resource", "device", "devices", "config_hash"} | of_more
-            assert (line["resource"], line["devices"], line["config_hash"]) == (GPU, 4, loaded["hash"])
-    assert all("XID 46" in line["cause"] for line in node.of("device.became_unhealthy"))
+            assert (line["resource"], line["devices"], line["config_hash"]) == (GPU, 4, loaded["config_hash"])
+    assert all(line["cause"] == "xid" and "XID 46" in line["detail"] for line in node.of("device.became_unhealthy"))
     assert sorted(line["gpu"] for line in node.of("cause.added")) == sorted(node.uuids(0, 1, 2, 3))

@@ -134,14 +134,14 @@ async def test_the_line_about_a_change_names_what_came_and_what_went(rig, fast):
     first, second, third = node.of("config.loaded")
     lines = [{key: entry[key] for key in ("added", "removed", "devices", "config_hash")} for entry in node.of("resources.changed")]
     assert lines == [
-        {"added": {GPU: 4}, "removed": [], "devices": {}, "config_hash": first["hash"]},
-        {"added": {SHARED: 2}, "removed": [], "devices": {}, "config_hash": second["hash"]},
-        {"added": {}, "removed": [], "devices": {GPU: [4, 3]}, "config_hash": second["hash"]},
-        {"added": {}, "removed": [], "devices": {GPU: [3, 4]}, "config_hash": third["hash"]},
-        {"added": {}, "removed": [], "devices": {SHARED: [2, 0]}, "config_hash": third["hash"]},
-        {"added": {}, "removed": [SHARED], "devices": {}, "config_hash": third["hash"]},
+        {"added": {GPU: 4}, "removed": [], "devices": {}, "config_hash": first["config_hash"]},
+        {"added": {SHARED: 2}, "removed": [], "devices": {}, "config_hash": second["config_hash"]},
+        {"added": {}, "removed": [], "devices": {GPU: [4, 3]}, "config_hash": second["config_hash"]},
+        {"added": {}, "removed": [], "devices": {GPU: [3, 4]}, "config_hash": third["config_hash"]},
+        {"added": {}, "removed": [], "devices": {SHARED: [2, 0]}, "config_hash": third["config_hash"]},
+        {"added": {}, "removed": [SHARED], "devices": {}, "config_hash": third["config_hash"]},
     ]
-    assert (second["previous_hash"], third["previous_hash"]) == (first["hash"], second["hash"])
+    assert (second["previous_config_hash"], third["previous_config_hash"]) == (first["config_hash"], second["config_hash"])
 
 
 async def test_the_next_process_leaves_a_short_gap_and_no_pod_without_its_device(rig, fast):

@@ -207,7 +207,7 @@ async def test_a_reload_says_what_changed(rig, fast):
         assert change["devices"] == {GPU: [8, 40]}
         assert len(change["config_hash"]) == 12
         loaded = node.of("config.loaded")[-1]
-        assert loaded["hash"] != loaded["previous_hash"]
+        assert loaded["config_hash"] != loaded["previous_config_hash"]
 
 
 async def test_health_settings_apply_live(rig, fast):

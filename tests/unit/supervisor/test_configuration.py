@@ -129,8 +129,8 @@ def test_a_change_says_both_hashes(keeper, path, log):
         path.write_text(text)
         keeper.look(allow)
     first, second = log.of("config.loaded")
-    assert first["previous_hash"] is None
-    assert second["previous_hash"] == first["hash"]
+    assert first["previous_config_hash"] is None
+    assert second["previous_config_hash"] == first["config_hash"]
 
 
 def test_what_is_in_force_is_not_refused_when_the_node_has_changed_under_it(keeper, path, log, make):
