@@ -8,7 +8,7 @@ import fcntl
 import os
 import socket
 import stat
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 HOLDER_FILE = f"{PREFIX.rstrip('-')}.holder"
 LOCK_POLL_SECONDS = 0.5
 _LOCKED = (errno.EWOULDBLOCK, errno.EACCES)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,7 +68,8 @@ class SocketDirectory:
         """Give the lock back. Harmless where it is not held."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            (self.path / HOLDER_FILE).unlink(missing_ok=True)
+            with suppress(OSError):  # the lock is what counts
+                (self.path / HOLDER_FILE).unlink(missing_ok=True)
             os.close(descriptor)
 
     def foreign_sockets(self, resources: Iterable[str]) -> tuple[ForeignSocket, ...]:
@@ -117,13 +119,20 @@ class SocketDirectory:
         except PermissionError as error:
             raise SocketUnusable(denied("write in the directory", self.path)) from error
         except OSError as error:
-            raise SocketUnusable(f'could not write in the directory "{self.path}": {error.strerror}') from error
+            if error.errno not in _FULL:
+                raise SocketUnusable(f'could not write in the directory "{self.path}": {error.strerror}') from error
+            # A socket takes no room; who holds the lock is only for those who wait to read.
+            self._logger.warning("directory.full", directory=str(self.path), reason=error.strerror)
 
     def _clear_stale(self) -> None:
         for path in sorted(self.path.iterdir()):
             if path.name.lstrip(".").startswith(PREFIX) and _is_socket(path) and not is_served(path):
-                path.unlink(missing_ok=True)
-                self._logger.info("socket.cleared", socket=str(path))
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    self._logger.warning("socket.not_cleared", socket=str(path), reason=error.strerror)
+                else:
+                    self._logger.info("socket.cleared", socket=str(path))
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -169,6 +169,7 @@ class ResourceServer:
     async def _listen(self) -> None:
         for attempt in range(1, BIND_ATTEMPTS + 1):
             try:
+                self._path.parent.stat()  # gRPC would find out too, and write a line of its own each time
                 await self._bind()
             except FileNotFoundError as error:
                 if not self._path.parent.is_dir() or attempt == BIND_ATTEMPTS:

@@ -8,6 +8,7 @@ taken. What gRPC unlinks later is the name that has gone already.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -158,7 +159,8 @@ class OwnSocket:
             return False  # a path that we cannot see is not one that leads to us
 
     def withdraw(self) -> None:
-        """Remove the name if it is still ours."""
+        """Remove the name if it is still ours. One that cannot be removed stays, and the next process of ours clears it away."""
         if self.is_ours():
-            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a file system that has become read-only must not end anything
+                self.path.unlink(missing_ok=True)
         self._identity = None

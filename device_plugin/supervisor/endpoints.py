@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from device_plugin.errors import PluginError
+from device_plugin.kubelet.backoff import Backoff
 from device_plugin.kubelet.registration import Registration
 from device_plugin.kubelet.server import ResourceServer
 
@@ -55,6 +56,8 @@ class Endpoints:
         self._answered, self._logger = answered, logger
         self._endpoints: dict[str, Endpoint] = {}
         self._failures: dict[str, str] = {}
+        self._backoff = Backoff(first_seconds=0.5, limit_seconds=5.0)
+        self.retry_after_seconds: float | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -70,7 +73,8 @@ class Endpoints:
         """Serve exactly these resources, from these snapshots.
 
         A resource that stays keeps its socket, streams and registration, and sends a list only if that has changed. One whose
-        socket cannot be made is in `failures` and tried again at the next call; the others do not wait for it.
+        socket cannot be made is in `failures` and tried again at the next call, due in `retry_after_seconds`; the others do not
+        wait for it.
         """
         await self._show_in_order(snapshots)  # first: nothing else waits for a socket that closes or opens
         for name in sorted(self._endpoints.keys() - snapshots.keys()):
@@ -88,6 +92,9 @@ class Endpoints:
                 if self._failures.get(name) != str(error):
                     self._logger.error("resource.not_served", resource=name, reason=str(error))  # noqa: TRY400 - no bug of ours
         self._failures = failures
+        if not failures:
+            self._backoff.reset()
+        self.retry_after_seconds = self._backoff.next_delay() if failures else None
 
     def show(self, snapshots: Mapping[str, Snapshot]) -> None:
         """Answer from these snapshots at once where a resource is served already."""

@@ -24,6 +24,7 @@ class Memory:
         self._file = StateFile(directory)
         self._files, self._logger = files, logger
         self._kept: tuple[HealthState, Served] | None = None
+        self._told: str | None = None
 
     def recall(self) -> tuple[HealthState, Served | None]:
         """What an earlier process left. What of it cannot be used is logged."""
@@ -41,8 +42,11 @@ class Memory:
         return state, served
 
     def keep(self, state: HealthState, served: Served | None) -> None:
-        """Write both soon, if anything differs from the last time. Nothing is kept before something was served."""
-        if served is None or (state, served) == self._kept:
+        """Write both soon, if anything differs from the last time, or if that was in vain or is gone.
+
+        Nothing is kept before something was served.
+        """
+        if served is None or ((state, served) == self._kept and self._file.is_there()):
             return
         self._kept = state, served
 
@@ -50,6 +54,15 @@ class Memory:
             try:
                 self._file.write({"health": to_json(state), "arrangement": arrangement_to_json(served)})
             except OSError as error:
-                self._logger.warning("state.not_saved", path=str(self._file.path), reason=str(error))
+                self._kept = None
+                self._tell(error.strerror or str(error))
+            else:
+                self._told = None
 
         self._files.submit(write)
+
+    def _tell(self, reason: str) -> None:
+        """Say it once for as long as it lasts."""
+        if reason != self._told:
+            self._told = reason
+            self._logger.warning("state.not_saved", path=str(self._file.path), reason=reason)

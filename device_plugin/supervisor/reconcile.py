@@ -105,12 +105,13 @@ class Reconciler:
         self._answered = {id_: at for id_, at in self._answered.items() if now - at < ANSWERS_KEPT_SECONDS}
 
     def next_change_in(self, grace_seconds: float) -> float | None:
-        """Seconds until time alone changes what is served; None if it does not."""
+        """Seconds until time alone changes what is served, or a socket that could not be made is to be tried; None if neither."""
         if self.served is None or not self.has_started:
             return None
         now = self._clock.now()
         at = next_change_at(self.served, self._answered, self._holders.held, now, grace_seconds)
-        return None if at is None else max(0.0, at - now)
+        waits = (None if at is None else max(0.0, at - now), self._endpoints.retry_after_seconds)
+        return min((wait for wait in waits if wait is not None), default=None)
 
     @property
     def awaits_release(self) -> bool:

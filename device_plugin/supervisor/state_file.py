@@ -34,7 +34,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
 
 class StateFile:
-    """Reads once, writes when the content differs."""
+    """Reads once, writes when the content differs or the file has gone."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
@@ -52,9 +52,13 @@ class StateFile:
             return {}, f"{self.path} is not usable and is ignored: expected a JSON object"
         return data, None
 
+    def is_there(self) -> bool:
+        """Whether there is a file; kubelet's directory may have been made anew."""
+        return self.path.is_file()
+
     def write(self, sections: Mapping[str, Any]) -> None:
         """Store the sections. Raises OSError."""
         content = json.dumps(sections, sort_keys=True, separators=(",", ":")).encode()
-        if content != self._written:
+        if content != self._written or not self.is_there():
             write_atomically(self.path, content)
             self._written = content

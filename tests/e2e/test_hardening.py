@@ -1,10 +1,17 @@
 """Faults that come together, or at the worst moment: the plugin lives through them, and shows kubelet the truth afterwards."""
 
 import asyncio
+import errno
+import json
+import shutil
 
 import pytest
 
+from device_plugin.supervisor.state_file import FILE_NAME
+
 GPU = "nvidia.com/gpu"
+SHARED = "nvidia.com/gpu.shared"
+TWO_SHARED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4, rename: gpu.shared, devices: 2}]}}\n"
 
 
 @pytest.mark.parametrize("trouble", ["UNKNOWN", "GPU_IS_LOST"])
@@ -24,3 +31,62 @@ async def test_a_watch_that_never_works_does_not_heal_the_gpus_at_each_try(rig, 
         await node.kubelet.wait_allocatable(GPU, 4)
         node.node.xid(2, 79)
         await node.kubelet.wait_allocatable(GPU, 3)
+
+
+async def test_an_edit_made_while_the_directory_was_gone_is_served_as_soon_as_it_is_back(rig, fast):
+    """The socket of a new resource cannot be made then; the next look at the hardware is no moment to wait for."""
+    slow = fast().replace("rediscoveryInterval: 150ms", "rediscoveryInterval: 1h")
+    node = rig("l4x4", config=slow)
+    async with node.running():
+        await node.kubelet.stop()
+        shutil.rmtree(node.sockets)
+        node.write(slow + TWO_SHARED)
+        await node.wait_log("resource.not_served")
+        await asyncio.sleep(1.0)
+        assert len(node.of("resource.not_served")) == 1
+        node.sockets.mkdir()
+        await node.kubelet.start()
+        await node.kubelet.wait_allocatable(GPU, 2)
+        await node.kubelet.wait_allocatable(SHARED, 8)
+        await node.wait_log("plugin.became_ready", 2)
+
+
+async def test_causes_are_kept_again_once_the_disk_has_room_and_in_a_directory_made_anew(rig, fast, monkeypatch):
+    """A restart of the plugin must not heal a GPU because the disk was full when it broke (NVIDIA/k8s-device-plugin#111)."""
+    node = rig("l4x4", config=fast().replace("recoverAfter: 500ms", "recoverAfter: 1h"))
+    state = node.sockets / FILE_NAME
+
+    def causes():
+        return json.loads(state.read_bytes())["health"]["causes"] if state.exists() else []
+
+    async with node.running():
+        with monkeypatch.context() as full:
+            full.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+            node.node.xid(1, 79)
+            await node.kubelet.wait_allocatable(GPU, 3)
+            await asyncio.sleep(0.5)
+            assert [entry["reason"] for entry in node.of("state.not_saved")] == ["No space left on device"], "said once"
+            assert not causes()
+        await node.wait(causes)
+        state.unlink()
+        await node.wait(causes)
+
+
+async def test_a_directory_that_has_become_read_only_ends_nothing(rig, fast, monkeypatch):
+    node = rig("l4x4", config=fast(TWO_SHARED))
+    async with node.running() as plugin:
+        unlink = type(node.sockets).unlink
+
+        def read_only(path, **options):
+            if path.parent == node.sockets and path.name.startswith("gpu-device-plugin"):
+                raise OSError(errno.EROFS, "Read-only file system", str(path))
+            unlink(path, **options)
+
+        monkeypatch.setattr(type(node.sockets), "unlink", read_only)
+        node.write(fast())
+        await node.kubelet.wait_allocatable(GPU, 4)
+        await node.wait_log("resource.closed")
+        assert not node.of("task.failed")
+        plugin.supervisor.stop()
+        await plugin.wait_end()
+        assert node.of("plugin.stopped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import socket
@@ -11,6 +12,7 @@ import pytest
 
 from device_plugin.errors import SocketUnusable
 from device_plugin.kubelet.directory import HOLDER_FILE, ForeignSocket, SocketDirectory
+from device_plugin.kubelet.sockets import PREFIX
 
 
 def bind(path, *, listen=True):
@@ -147,3 +149,34 @@ async def test_a_closed_directory_is_explained(root, logger, monkeypatch, where)
     again = SocketDirectory(root, logger=logger)
     await asyncio.wait_for(again.acquire(), 2)
     again.release()
+
+
+async def test_a_full_disk_keeps_nobody_from_serving(root, logger, captured, monkeypatch):
+    """A socket takes no room; the note for those who wait is worth a warning."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    directory = SocketDirectory(root, logger=logger)
+    await directory.acquire()
+    directory.release()
+    assert [entry["reason"] for entry in captured if entry["event"] == "directory.full"] == ["No space left on device"]
+
+
+async def test_a_directory_that_has_become_read_only_ends_nothing(root, logger, captured, monkeypatch):
+    """What cannot be removed stays; the lock is given back all the same."""
+
+    def read_only(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    bind(root / f"{PREFIX}nvidia.com-gpu.sock", listen=False).close()
+    monkeypatch.setattr("pathlib.Path.unlink", read_only)
+    directory = SocketDirectory(root, logger=logger)
+    await directory.acquire()
+    assert [entry["reason"] for entry in captured if entry["event"] == "socket.not_cleared"] == ["Read-only file system"]
+    directory.release()
+    second = SocketDirectory(root, logger=logger)
+    async with asyncio.timeout(1):
+        await second.acquire()
+    second.release()
