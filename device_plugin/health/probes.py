@@ -69,6 +69,15 @@ def on_tick(state: HealthState, rules: RecoveryRules, now: float) -> Change:
     return edit.done()
 
 
+def on_rules(state: HealthState, now: float) -> Change:
+    """Other rules from now on. A verdict's age counts anew: it has outlived no limit that was not there."""
+    edit = Edit(state, now)
+    for gpu in state.gpus:
+        if gpu.probed_at is not None:
+            edit.note(replace(gpu, probed_at=now))
+    return edit.done()
+
+
 def has_lost_access(state: HealthState) -> bool:
     """Whether the driver refuses access to every GPU at once, probe after probe.
 

@@ -19,7 +19,7 @@ from device_plugin.health.node import (
     on_inventory,
 )
 from device_plugin.health.policy import XidPolicy, policy_from
-from device_plugin.health.probes import has_lost_access, on_probe, on_tick
+from device_plugin.health.probes import has_lost_access, on_probe, on_rules, on_tick
 from device_plugin.health.state import EVERY_GPU, HealthState, RecoveryRules, TransitionKind, recovery_rules_from
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class HealthKeeper:
         self._policy, self._rules = policy_from(settings), recovery_rules_from(settings)
         self._logger.info("health.policy_set", **self._policy.summary())
         self._take(on_policy(self.state, self._policy, self._clock.now()))
+        self._take(on_rules(self.state, self._clock.now()))
 
     def note_boot(self, boot_id: str | None) -> None:
         self._take(on_boot(self.state, boot_id, self._clock.now()))

@@ -43,7 +43,7 @@ class Prober:
         self._wakeup = Wakeup()
 
     def want(self, gpu_uuids: Sequence[str]) -> None:
-        """Look at these GPUs at once."""
+        """Look at these GPUs at once; with none of them, no more than reckon anew when the next round is due."""
         self._wanted.update(gpu_uuids)
         self._wakeup.set()
 
@@ -71,13 +71,13 @@ class Prober:
     async def run(self) -> None:
         """Probe, for ever. Raises AccessLost."""
         loop = asyncio.get_running_loop()
-        next_round = loop.time() + self._interval_seconds()
+        last_round = loop.time()
         while True:
-            await self._wakeup.wait(max(0.0, next_round - loop.time()))
+            await self._wakeup.wait(max(0.0, last_round + self._interval_seconds() - loop.time()))
             wanted, self._wanted = self._wanted, set()
-            if loop.time() >= next_round:
+            if loop.time() >= last_round + self._interval_seconds():
                 await self.look_at_all()
-                next_round = loop.time() + self._interval_seconds()
+                last_round = loop.time()
             else:
                 await self.look(wanted)
             self._health.tick()

@@ -245,8 +245,9 @@ class Supervisor:
                 self._health.use(self._current_config().health)
                 self._stop_if_only_a_start_helps()
                 await self._ask_holders()
-                if self._watched is not None:
+                if self._watched is not None:  # both may have other intervals now
                     self._watched.discoverer.look_soon(fresh=False)
+                    self._watched.prober.want(())
                 self._reconcile_now.set()
 
     def _forbids(self, loaded: Loaded) -> Sequence[Problem]:

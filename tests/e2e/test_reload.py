@@ -223,6 +223,22 @@ async def test_health_settings_apply_live(rig, fast):
         assert len(node.healthy()) == 8
 
 
+async def test_shorter_intervals_do_not_wait_for_the_longer_ones_before_them(rig, fast):
+    """An edit from an hour to a moment counts from that moment: for probes, and for looks at the hardware."""
+    hourly = fast().replace("probeInterval: 100ms", "probeInterval: 1h")
+    node = rig("l4x4", config=hourly.replace("rediscoveryInterval: 150ms", "rediscoveryInterval: 1h"))
+    async with node.running():
+        node.node.set(1, ecc_uncorrectable=1)
+        await asyncio.sleep(0.4)
+        assert len(node.healthy()) == 4
+        node.write(fast())
+        await node.kubelet.wait_allocatable(GPU, 3, 2.0)
+        node.node.set(2, ecc_uncorrectable=1)
+        await node.kubelet.wait_allocatable(GPU, 2, 2.0)
+        node.node.add_gpu()
+        await node.wait(lambda: node.kubelet.capacity(GPU) == 5, 2.0)
+
+
 async def test_sighup_rereads_config_and_hardware_at_once(rig):
     node = rig(config="version: v1\n")  # with the default intervals of half a minute and more
     async with node.running(config_poll_seconds=600.0, notifications=False) as plugin:

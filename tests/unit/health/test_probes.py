@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from device_plugin.config.model import Health
 from device_plugin.hardware.driver import RecoveryAction
-from device_plugin.health.probes import has_lost_access
+from device_plugin.health.probes import has_lost_access, on_rules
 from device_plugin.health.state import RecoveryRules, recovery_rules_from
 
 
@@ -196,6 +197,21 @@ def test_a_verdict_has_an_age_limit(sick):
     assert sick.causes == []
 
 
+def test_a_shorter_age_limit_counts_from_the_edit(sick):
+    """An edit of the probe interval, from an hour to half a minute, makes no verdict of ten minutes ago too old."""
+    sick.rules = recovery_rules_from(Health(probe_interval="1h"))
+    sick.probe()
+    sick.now += 600.0
+    sick.rules = recovery_rules_from(Health(probe_interval="30s"))
+    sick.take(on_rules(sick.state, sick.now))
+    sick.now += 150.0
+    sick.tick()
+    assert sick.causes == []
+    sick.now += 0.1
+    sick.tick()
+    assert sick.causes == [("GPU-0", "not-answering", "age")]
+
+
 def test_a_clock_set_back_makes_no_verdict_last_longer(sick):
     """Its age counts from the new now."""
     sick.probe()
@@ -239,8 +255,6 @@ def test_other_errors_everywhere_are_no_lost_access(sick):
 
 def test_the_rules_come_from_the_config():
     """A verdict outlives some probes of the interval that is set."""
-    from device_plugin.config.model import Health
-
     rules = recovery_rules_from(Health(probe_interval="60s", recover_after="1m", recover_without_evidence=True))
     assert rules == RecoveryRules(60.0, recover_without_evidence=True, verdict_lasts_seconds=300.0)
     assert recovery_rules_from(Health(probe_interval="1s")).verdict_lasts_seconds == 120.0
