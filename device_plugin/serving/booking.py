@@ -120,7 +120,7 @@ def find_holdings(
             seen.add((name, device.id))
             free_at = use.free_at(name, served)
             if free_at is None or free_at > use.now:
-                is_known = free_at is None
+                is_known = use.holds(name, device.id)
                 find(name, device.id, device.hardware_id, device.gpu_uuid, is_shared=device.is_shared, is_known=is_known)
     parents = {gpu.uuid: gpu.uuid for gpu in inventory.gpus}
     parents |= {mig.uuid: gpu.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}

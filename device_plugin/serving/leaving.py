@@ -25,17 +25,23 @@ class Use:
     """What is known of who uses what.
 
     `held` maps a resource's name to the IDs that pods hold, from kubelet's pod-resources API; None where that cannot be asked.
-    `answered` maps an ID to the time (Unix seconds) of the last answer that named it. `now` is Unix seconds.
+    `answered` maps an ID to the time (Unix seconds) of the last answer that named it. `now` is Unix seconds. `silent`: it can be
+    asked, but has not answered yet, so that a pod may hold whatever has left, for however long.
     """
 
     held: Mapping[str, frozenset[str]] | None
     answered: Mapping[str, float]
     now: float
     grace_seconds: float
+    silent: bool = False
 
     def holds(self, resource: str, device_id: str) -> bool:
         """Whether a pod is known to hold that device."""
         return self.held is not None and device_id in self.held.get(resource, ())
+
+    def may_hold(self, resource: str, device_id: str) -> bool:
+        """Whether a pod holds that device, or may do so for a time that nobody knows."""
+        return self.silent or self.holds(resource, device_id)
 
     def left_at(self, served: ServedDevice) -> float:
         """Since when the device leaves: a time in the future (the clock was set back) counts as now."""
@@ -49,7 +55,7 @@ class Use:
 
     def droppable_at(self, resource: str, served: ServedDevice) -> float | None:
         """When the leaving device may go from the list; None: once its holder is gone, whenever that is."""
-        if self.holds(resource, served.device.id):
+        if self.may_hold(resource, served.device.id):
             return None
         return max(self.left_at(served) + self.grace_seconds, self.settled_at(served.device.id))
 
@@ -60,7 +66,7 @@ class Use:
         """
         if self.held is None:
             return self.droppable_at(resource, served)
-        return None if self.holds(resource, served.device.id) else self.settled_at(served.device.id)
+        return None if self.may_hold(resource, served.device.id) else self.settled_at(served.device.id)
 
 
 def outlives_grace(served: ServedDevice, *, closing: bool) -> bool:

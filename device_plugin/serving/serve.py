@@ -28,12 +28,13 @@ def serve(
     answered: Mapping[str, float],
     now: float,
     grace_seconds: float,
+    silent: bool = False,
 ) -> Served:
     """What kubelet is to be shown now.
 
-    `previous` is what it was shown last (None at a first start), `inventory` the last one that could be read. `held` and
-    `answered` are those of `Use`; a request under way that names an ID counts as answered `now`, and a request that names a leaving
-    device is noted, and served anew, before its answer goes out. `now` is Unix seconds of a clock that does not jump.
+    `previous` is what it was shown last (None at a first start), `inventory` the last one that could be read. `held`, `answered`
+    and `silent` are those of `Use`; a request under way that names an ID counts as answered `now`, and a request that names a
+    leaving device is noted, and served anew, before its answer goes out. `now` is Unix seconds of a clock that does not jump.
 
     A device of the Offer is shown with its causes. One that was shown and is in the Offer no more is leaving: Unhealthy, given away
     while its hardware is there, and listed for at least one round, `grace_seconds`, 5 s after the last answer that named it and,
@@ -43,7 +44,7 @@ def serve(
     empty list is what takes its figures to zero at once), then it is not there, and its server may go. So with the same
     arguments the result stays the same, but for that one step.
     """
-    use = Use(held, answered, now, grace_seconds)
+    use = Use(held, answered, now, grace_seconds, silent)
     hardware = _Hardware(inventory)
     before = {resource.name: resource for resource in previous.resources} if previous else {}
     offered = {resource.name: {device.id: device for device in resource.devices} for resource in offer.resources}
@@ -79,12 +80,14 @@ def next_change_at(
     held: Mapping[str, frozenset[str]] | None,
     now: float,
     grace_seconds: float,
+    *,
+    silent: bool = False,
 ) -> float | None:
     """When `serve` is to be called again though nothing happens, in Unix seconds, `now` at the earliest.
 
     None: time alone changes nothing.
     """
-    use = Use(held, answered, now, grace_seconds)
+    use = Use(held, answered, now, grace_seconds, silent)
     times = []
     for resource in served.resources:
         if _was_emptied(resource):

@@ -28,10 +28,12 @@ class Holders:
         self._told_by_kubelet: Mapping[str, frozenset[str]] | None = None
         self._given: dict[tuple[str, str], float] = {}
         self._told: str | None = None
+        self.are_silent = False
+        """Whether kubelet can be asked but has never answered yet: then a pod may hold whatever has left, for however long."""
 
     @property
     def held(self) -> Mapping[str, frozenset[str]] | None:
-        """Device IDs that pods hold or may hold, by resource; None where kubelet cannot be asked at all."""
+        """Device IDs that pods hold or may hold, by resource; None where kubelet cannot be asked, or has never answered yet."""
         if self._told_by_kubelet is None:
             return None
         held = {resource: set(ids) for resource, ids in self._told_by_kubelet.items()}
@@ -45,11 +47,13 @@ class Holders:
 
     async def refresh(self) -> bool:
         """Ask kubelet; whether something changed. After an error the last answer holds on: it is the best there is."""
-        before, asked_at = self.held, self._clock.now()
+        before, asked_at = (self.held, self.are_silent), self._clock.now()
         answer = await self._pod_resources.held()
+        self.are_silent = isinstance(answer, Unreadable) and self._told_by_kubelet is None
         if isinstance(answer, Unreadable):
-            self._tell("pod_resources.failed", answer.reason)
-            return False
+            cost = "; until it does, a device that has left counts as held" if self.are_silent else ""
+            self._tell("pod_resources.failed", answer.reason + cost)
+            return (self.held, self.are_silent) != before
         if answer is None and self._told_by_kubelet is None:
             self._tell(
                 "pod_resources.missing",
@@ -57,11 +61,11 @@ class Holders:
                 "counts as free once its grace time is over",
             )
             self._given.clear()
-            return False
+            return (self.held, self.are_silent) != before
         if answer is not None:
             self._told, self._told_by_kubelet = None, answer
             self._given = {key: at for key, at in self._given.items() if at > asked_at - BOOKED_WITHIN_SECONDS}
-        return self.held != before
+        return (self.held, self.are_silent) != before
 
     def _tell(self, event: str, reason: str) -> None:
         if reason != self._told:

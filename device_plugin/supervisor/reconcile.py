@@ -109,7 +109,8 @@ class Reconciler:
         if self.served is None or not self.has_started:
             return None
         now = self._clock.now()
-        at = next_change_at(self.served, self._answered, self._holders.held, now, grace_seconds)
+        holders = self._holders
+        at = next_change_at(self.served, self._answered, holders.held, now, grace_seconds, silent=holders.are_silent)
         waits = (None if at is None else max(0.0, at - now), self._endpoints.retry_after_seconds)
         return min((wait for wait in waits if wait is not None), default=None)
 
@@ -135,6 +136,7 @@ class Reconciler:
             answered=self._answered,
             now=self._clock.now(),
             grace_seconds=loaded.config.reconcile.leaving_grace,
+            silent=self._holders.are_silent,
         )
         log_changes(self._logger, before, self.served, config_hash=loaded.hash[:12])
         refuse = loaded.config.health.refuse_unhealthy_restart

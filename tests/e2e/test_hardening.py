@@ -5,8 +5,10 @@ import errno
 import json
 import shutil
 
+import grpc
 import pytest
 
+from device_plugin.simulation.kubelet_podresources import PodResourcesServicer
 from device_plugin.supervisor.state_file import FILE_NAME
 
 GPU = "nvidia.com/gpu"
@@ -90,3 +92,29 @@ async def test_a_directory_that_has_become_read_only_ends_nothing(rig, fast, mon
         plugin.supervisor.stop()
         await plugin.wait_end()
         assert node.of("plugin.stopped")
+
+
+async def test_a_pod_resources_socket_that_never_answers_frees_nothing(rig, fast, monkeypatch):
+    """One GPU given to two pods (NVIDIA/k8s-device-plugin#135): that kubelet does not tell who holds it does not mean that nobody
+    does, however long it lasts."""
+    tell, mute = PodResourcesServicer.List, True
+
+    async def tell_or_fail(self, request, context):
+        if mute:
+            await context.abort(grpc.StatusCode.INTERNAL, "no")
+        return await tell(self, request, context)
+
+    monkeypatch.setattr(PodResourcesServicer, "List", tell_or_fail)
+    node = rig("l4x4", config=fast())
+    async with node.running():
+        (held,) = (await node.admit("whole", gpu=1)).devices("main", GPU)
+        node.write(fast(TWO_SHARED.replace(", devices: 2", "")))
+        await node.wait(lambda: len(node.kubelet.listed(SHARED)) == 16)
+        await asyncio.sleep(1.0)  # the grace, and what was answered, are long over
+        assert not node.healthy(SHARED)
+        assert "counts as held" in node.of("pod_resources.failed")[0]["reason"]
+        mute = False
+        await node.kubelet.wait_allocatable(SHARED, 12)
+        assert held not in {name.partition("::")[0] for name in node.healthy(SHARED)}
+        node.kubelet.delete("whole")
+        await node.kubelet.wait_allocatable(SHARED, 16)

@@ -66,6 +66,7 @@ class Plugin:
     causes: tuple = ()
     now: float = 1000.0
     grace: float = 60.0
+    silent: bool = False
     served: Served | None = None
 
     def serve(self, an_offer):
@@ -78,11 +79,12 @@ class Plugin:
             answered=self.answered,
             now=self.now,
             grace_seconds=self.grace,
+            silent=self.silent,
         )
         return self.served
 
     def next_change(self):
-        return next_change_at(self.served, self.answered, self.held, self.now, self.grace)
+        return next_change_at(self.served, self.answered, self.held, self.now, self.grace, silent=self.silent)
 
     def listed(self, name="nvidia.com/gpu"):
         """ID -> why it is not Healthy (empty text: Healthy); None where the resource is not served."""

@@ -163,3 +163,19 @@ def test_an_edit_with_no_holder_never_loses_capacity(world):
     ):
         plugin.serve(an_offer)
         assert len(healthy(plugin)) == count
+
+
+def test_as_long_as_kubelet_could_tell_but_does_not_nothing_that_left_is_free(world):
+    """It may be held, for all that is known; the grace time is for nodes where nobody can be asked."""
+    plugin = world.plugin(world.gpu(0), silent=True)
+    plugin.serve(world.offer(gpu=world.whole("GPU-0")))
+    shared = world.offer(shared=world.shared("GPU-0", 2))
+    plugin.serve(shared)
+    plugin.now += 10_000
+    plugin.serve(shared)
+    assert plugin.listed() == {"GPU-0": "leaving"}
+    assert plugin.listed("nvidia.com/shared")["GPU-0::0"] == "held under nvidia.com/gpu as GPU-0, for all that is known"
+    assert plugin.next_change() is None
+    plugin.silent, plugin.held = False, {}
+    plugin.serve(shared)
+    assert healthy(plugin, "nvidia.com/shared") == ["GPU-0::0", "GPU-0::1"]

@@ -97,3 +97,19 @@ async def test_without_the_socket_it_is_said_what_cannot_be_known(holders, kubel
     (entry,) = log.of("pod_resources.missing")
     assert "/pod-resources.sock" in entry["reason"]
     assert "grace" in entry["reason"]
+
+
+async def test_a_kubelet_that_could_tell_and_never_did_is_silent_until_it_does(holders, kubelet, log):
+    """Nothing being known is not the same as nothing being held."""
+    assert not holders.are_silent
+    kubelet.answer = Unreadable("no")
+    assert await holders.refresh()
+    assert not await holders.refresh()
+    assert holders.are_silent
+    assert "counts as held" in log.of("pod_resources.failed")[0]["reason"]
+    kubelet.answer = {GPU: frozenset({"a"})}
+    assert await holders.refresh()
+    assert not holders.are_silent
+    kubelet.answer = Unreadable("no")
+    await holders.refresh()
+    assert not holders.are_silent, "the last answer holds on"
