@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
+import threading
 from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
@@ -19,6 +21,24 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
+@contextmanager
+def _heeding_sigterm() -> Iterator[None]:
+    """End at SIGTERM from the first moment on, until a command has a handler of its own.
+
+    The kernel has no default for a container's first process: a signal that came during the imports would be lost, and the pod
+    killed once its time to end is over.
+    """
+    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if is_ours:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@_heeding_sigterm()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (default: the process's own) names and return its exit status.
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -188,3 +189,19 @@ async def test_a_fault_can_be_played_on_a_staging_node(rig, fast, start, profile
         await node.kubelet.wait_allocatable(GPU, 1)
         assert [entry["xid"] for entry in process.log() if entry["event"] == "xid.received"] == [95]
         await node.kubelet.wait_allocatable(GPU, 2)
+
+
+def test_a_sigterm_that_comes_during_the_imports_ends_the_process():
+    """For the first process of a container the kernel has no default: the signal was lost, the plugin came up all the same, and was
+    killed when its pod's time to end was over."""
+    program = """
+        import os, signal
+        from device_plugin import cli
+
+        cli.import_module = lambda _: os.kill(os.getpid(), signal.SIGTERM)
+        cli.main(["run"])
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
