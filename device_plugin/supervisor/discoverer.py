@@ -48,6 +48,7 @@ class Discoverer:
         self._looked_at = 0.0
         self._seen_on_bus: object = None
         self._away: str | None = None
+        self._hung: str | None = None
         self._has_wrong_library = False
         self._is_unsupported = False
         self._away_since: float | None = None
@@ -117,8 +118,9 @@ class Discoverer:
                 inventory = await self._hardware.discover(fresh=True)
         except CallHangs as error:
             # No single GPU's call, so nothing is known to be gone; whatever hangs is a cause already.
-            self._logger.warning("discovery.hung", reason=str(error))
-            self._fresh = True
+            if str(error) != self._hung:
+                self._logger.warning("discovery.hung", reason=str(error))
+            self._fresh, self._hung = True, str(error)
             if self.inventory is None:
                 self._note_away(str(error))
             return self.inventory is not None
@@ -127,6 +129,7 @@ class Discoverer:
             self._is_unsupported = isinstance(error, NotServedHere)
             self._note_away(str(error))
             return False
+        self._hung = None
         if not inventory.gpus and not inventory.unreadable:
             self._note_away("the driver knows no GPU")
             return False

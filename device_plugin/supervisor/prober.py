@@ -10,7 +10,7 @@ from device_plugin.supervisor.discovery import readable_gpus
 from device_plugin.supervisor.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from device_plugin.hardware.model import Inventory
     from device_plugin.logs import Logger
@@ -35,10 +35,13 @@ class Prober:
         inventory: Callable[[], Inventory | None],
         interval_seconds: Callable[[], float],
         driver_failed: Callable[[], None],
+        call_returned: Callable[[], None],
         logger: Logger,
     ) -> None:
         self._hardware, self._health, self._logger = hardware, health, logger
-        self._inventory, self._interval_seconds, self._driver_failed = inventory, interval_seconds, driver_failed
+        self._inventory, self._interval_seconds = inventory, interval_seconds
+        self._driver_failed, self._call_returned = driver_failed, call_returned
+        self._told: dict[str, str] = {}
         self._wanted: set[str] = set()
         self._wakeup = Wakeup()
 
@@ -53,13 +56,14 @@ class Prober:
             try:
                 probe = await self._hardware.probe(uuid)
             except CallHangs as error:
-                self._logger.warning("probe.hung", gpu=uuid, reason=str(error))
+                self._tell("probe.hung", uuid, str(error))
                 self._health.note_hanging(self._hardware.hanging())
                 continue
             except DriverError as error:
-                self._logger.warning("probe.failed", gpu=uuid, reason=str(error))
+                self._tell("probe.failed", uuid, str(error))
                 self._driver_failed()
                 return False
+            self._told.pop(uuid, None)
             self._health.note_probe(probe)
         return True
 
@@ -89,7 +93,18 @@ class Prober:
 
     async def run_hanging(self) -> None:
         """Notice driver calls that hang and those that return, for ever."""
+        before: Mapping[str, str] = {}
         while True:
             await asyncio.sleep(HANGING_POLL_SECONDS)
-            self._health.note_hanging(self._hardware.hanging())
+            now = self._hardware.hanging()
+            self._health.note_hanging(now)
             self._health.tick()
+            if before.keys() - now.keys():
+                self._call_returned()
+            before = now
+
+    def _tell(self, event: str, gpu_uuid: str, reason: str) -> None:
+        """Say once what is the same probe after probe."""
+        if self._told.get(gpu_uuid) != reason:
+            self._told[gpu_uuid] = reason
+            self._logger.warning(event, gpu=gpu_uuid, reason=reason)

@@ -163,6 +163,7 @@ class Supervisor:
             inventory=lambda: discoverer.inventory,
             interval_seconds=lambda: self._current_config().health.probe_interval,
             driver_failed=lambda: discoverer.look_soon(fresh=True),
+            call_returned=lambda: discoverer.look_soon(fresh=False),
             logger=self._logger,
         )
         self._health.note_boot(host.boot_id())

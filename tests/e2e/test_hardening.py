@@ -118,3 +118,32 @@ async def test_a_pod_resources_socket_that_never_answers_frees_nothing(rig, fast
         assert held not in {name.partition("::")[0] for name in node.healthy(SHARED)}
         node.kubelet.delete("whole")
         await node.kubelet.wait_allocatable(SHARED, 16)
+
+
+async def test_what_hung_is_read_again_as_soon_as_it_returns_and_said_once(rig, fast):
+    """The next look at the hardware may be an hour away; and a line for each try fills the log while the driver is away."""
+    slow = fast().replace("rediscoveryInterval: 150ms", "rediscoveryInterval: 1h")
+    node = rig("l4x4", config=slow)
+    async with node.running() as plugin:
+        node.node.hang("nvmlDeviceGetMemoryInfo")
+        plugin.supervisor.reload()
+        await node.kubelet.wait_allocatable(GPU, 0)
+        await asyncio.sleep(1.5)  # some ten probes of each GPU
+        said = [(entry["event"], entry["gpu"], entry["reason"]) for entry in node.of("probe.hung")]
+        assert len(said) == len(set(said))
+        assert len(node.of("discovery.hung")) <= 1
+        node.node.release()
+        await node.kubelet.wait_allocatable(GPU, 4)
+
+
+async def test_a_driver_that_is_away_is_said_once_not_at_each_probe(rig, fast):
+    node = rig("l4x4", config=fast())
+    async with node.running():
+        node.node.answer("*", "UNKNOWN")
+        await node.kubelet.wait_allocatable(GPU, 0)
+        await asyncio.sleep(0.3)
+        lines = len(node.log)
+        await asyncio.sleep(1.0)
+        assert len(node.log) == lines
+        node.node.clear()
+        await node.kubelet.wait_allocatable(GPU, 4)
