@@ -41,6 +41,7 @@ class ListeningSocket:
         self._staging = path.with_name(f".kubelet-{secrets.token_hex(4)}.sock")
         self._bound: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unpiped: set[socket.socket] = set()  # accepted, and not a stream's own yet
 
     async def open(self, server: grpc.aio.Server, accept_after_seconds: float = 0.0) -> None:
         """Serve `server` at the path. With a delay, the socket is bound there at once and refuses until the time is over.
@@ -66,6 +67,9 @@ class ListeningSocket:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in self._unpiped:  # of pipes that were cancelled before they began
+            connection.close()
+        self._unpiped.clear()
         if self._bound:
             self._bound.close()
 
@@ -87,10 +91,12 @@ class ListeningSocket:
         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):  # the caller has gone again
             connection, _ = bound.accept()
             connection.setblocking(False)
+            self._unpiped.add(connection)
             self._spawn(self._pipe(connection))
 
     async def _pipe(self, connection: socket.socket) -> None:
         near_in, near_out = await asyncio.open_unix_connection(sock=connection)
+        self._unpiped.discard(connection)
         try:
             far_in, far_out = await asyncio.open_unix_connection(str(self._staging))
             try:

@@ -54,6 +54,7 @@ class Life:
         self.config = GOOD[1]  # in force
         self.broken = set()  # GPUs that had an XID which only a reboot cures
         self.lost, self.hung, self.errors = set(), set(), set()
+        self.missed = set()  # GPUs that went: listed as what they were, Unhealthy
         self.pods = 0
         self.is_loaded = True
 
@@ -133,7 +134,7 @@ class Life:
         """Without pods all that is listed beside the Offer was leaving, and goes; what cannot be read is kept as it was."""
         self.kubelet.manager.pods.clear()
         await self.settle()
-        if self.lost or self.hung or not self.is_loaded:
+        if self.lost or self.hung or self.missed or not self.is_loaded:
             return
         offered = {name: set(devices) for name, devices in self.offered().items() if devices}
         try:
@@ -171,7 +172,7 @@ class Life:
         self.config_file.write_text(BAD[n % len(BAD)])
 
     async def xid(self, n):
-        if self.lost or self.hung or not self.is_loaded:
+        if self.lost or self.hung or self.missed or not self.is_loaded:
             return  # the driver is opened anew and again then, and nobody hears an event in between
         await self.settle()
         gpu = self.node.gpus[n % len(self.node.gpus)].uuid
@@ -206,6 +207,18 @@ class Life:
             return
         layout = LAYOUTS[n % len(LAYOUTS)]
         self.node.repartition(gpu, layout) if layout else self.node.set_mig_mode(gpu, enabled=False)
+
+    async def plug(self, n):
+        """A GPU more, or one less: those behind it move up in the driver's order."""
+        if self.lost or self.hung or not self.is_loaded:
+            return
+        if n % 2 and len(self.node.gpus) < 6:
+            self.node.add_gpu()
+        elif len(self.node.gpus) > 2:
+            gone = self.node.gpus[n % len(self.node.gpus)].uuid
+            self.node.remove_gpu(gone)
+            self.errors.discard(gone)
+            self.missed.add(gone)
 
     async def driver(self, n):
         if self.hung or self.lost:

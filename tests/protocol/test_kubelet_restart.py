@@ -164,6 +164,20 @@ async def test_a_resource_kubelet_does_not_know_is_skipped(kubelet):
     assert (state.running, state.granted) == ({"main"}, {})
 
 
+async def test_a_connection_that_comes_as_kubelet_goes_is_closed(directory):
+    """The stand-in's own socket: accepted in the very moment of the stop, and nobody has begun to serve it."""
+    listening = ListeningSocket(directory / "kubelet.sock")
+    listening._bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    listening._bound.bind(str(listening.path))
+    listening._bound.listen()
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(listening.path))
+        listening._take(listening._bound)
+        await listening.close()
+        caller.settimeout(1)
+        assert caller.recv(1) == b""
+
+
 async def test_many_restarts_leave_no_descriptor_behind(kubelet, plugin, snapshot):
     """Thirty restarts: as many open descriptors at the end as after the first ten."""
     await plugin.register(snapshot(["a", "b"]))
