@@ -151,7 +151,10 @@ class SimulatedNode:
         self._change(gpu, lost=False)
 
     def add_gpu(self, entry: GpuEntry | None = None) -> str:
-        """A GPU more, like the last one unless an entry says otherwise; its UUID. The driver sees it when it is opened next."""
+        """A GPU more, of the last one's kind and without its faults unless an entry says otherwise; its UUID.
+
+        The driver sees it when it is opened next.
+        """
         with self.live.changed:
             gpus = self.gpus
             number = 1 + max((int(gpu.pci_bus_id.split(":")[1], 16) for gpu in gpus), default=0x0F)
@@ -163,7 +166,8 @@ class SimulatedNode:
                 made = replace(made, uuid=gpu_uuid) if made.uuid in taken else made
                 made = made if entry.pci else replace(made, pci_bus_id=pci_bus_id)
             elif gpus:
-                made = replace(gpus[-1], pci_bus_id=pci_bus_id, uuid=gpu_uuid, minor=minor, mig=(), lost=False)
+                failed = None if gpus[-1].remap_failed is None else False  # a reboot mends no memory
+                made = replace(_rebooted(gpus[-1]), pci_bus_id=pci_bus_id, uuid=gpu_uuid, minor=minor, remap_failed=failed)
             else:
                 raise ValueError("a node without GPUs needs an entry that says what the new one is")
             self._replace(replace(self.live.machine, gpus=(*gpus, made)))

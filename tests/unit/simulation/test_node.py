@@ -136,6 +136,15 @@ def test_adding_gpus(node):
         assert len({getattr(gpu, name) for gpu in node.gpus}) == 10
 
 
+def test_an_added_gpu_has_none_of_the_faults_of_its_kind(node):
+    """A card that is plugged in is a new one."""
+    node.set(7, ecc_uncorrectable=1, recovery_action="reset", remap_failed=True)
+    node.lose(7)
+    node.add_gpu()
+    added = node.gpus[8]
+    assert (added.ecc_uncorrectable, added.recovery_action, added.remap_failed, added.lost) == (0, 0, False, False)
+
+
 def test_a_gpu_that_is_not_there_is_named(node):
     """A mistake in a test or script is told."""
     with pytest.raises(ValueError, match="has no GPU 8; it has 8"):
