@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from device_plugin.records import ordered_record, record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Severity(StrEnum):
@@ -14,7 +19,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@ordered_record
 class Origin:
     """Where a value was stated.
 
@@ -46,7 +51,7 @@ class ProblemKind(StrEnum):
     PLATFORM = "platform"  # a platform that is not supported, or not as configured
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """One thing wrong. `message` says what was found, what was expected and what to do, without the place."""
 
@@ -57,3 +62,10 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.origin}: {self.severity}: {self.message}"
+
+
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """What was probably meant by a word: the most alike of the known ones, None if none is alike enough (1: the same)."""
+    import difflib  # noqa: PLC0415 - most starts have no use for it
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)), None)

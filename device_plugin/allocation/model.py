@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from device_plugin.config.values import DeviceIdStrategy, DeviceListStrategy
+from device_plugin.records import record
 
 DEFAULT_CDI_KIND_PREFIX = "k8s.device-plugin.nvidia.com"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mount:
     """A bind mount: host path to container path."""
 
@@ -18,7 +19,7 @@ class Mount:
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeviceNode:
     """A device node to be made in the container; `permissions` is a cgroup string such as `rw`."""
 
@@ -27,7 +28,7 @@ class DeviceNode:
     permissions: str = "rw"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Allocation:
     """The answer for one container: env, mounts, device nodes, annotations, CDI device names. Orders are part of the value."""
 
@@ -38,7 +39,7 @@ class Allocation:
     cdi_devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Injection:
     """What all answers of a node have in common, worked out once per reconcile.
 

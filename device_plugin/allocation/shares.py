@@ -8,14 +8,15 @@ matter, so they are worked out directly: a request for thousands of replicas cos
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Load:
     """One group: how many of its devices are allocated, and how many it can give."""
 

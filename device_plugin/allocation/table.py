@@ -17,6 +17,7 @@ from device_plugin.allocation.links import Scores, score_pairs
 from device_plugin.allocation.model import DeviceNode
 from device_plugin.config.values import DeviceIdStrategy
 from device_plugin.health.cause import CauseKind
+from device_plugin.records import record
 from device_plugin.sharing.offer import PreferencePolicy
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ WSL_NODE = "/dev/dxg"  # the only node that a GPU has under WSL; NVIDIA's contro
 IMEX_NODE_PREFIX = "/dev/nvidia-caps-imex-channels/channel"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hardware:
     """One GPU or MIG device as a container gets it, whichever of its replicas was asked for.
 
@@ -44,7 +45,7 @@ class Hardware:
     cdi_name: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """One device of the resource, and what stands behind it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from device_plugin.cdi.driver_files import find_driver_files
@@ -16,6 +16,7 @@ from device_plugin.cdi.wsl import wsl_spec
 from device_plugin.errors import InjectionImpossible
 from device_plugin.hardware.model import Platform
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +33,7 @@ _CAPABILITY_NODES = "/dev/nvidia-caps/"
 _GDS_PATHS = ("/run/udev", "/etc/cufile.json")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Built:
     """The specifications, in the order of their classes, and what is not as it should be."""
 

@@ -7,12 +7,13 @@ container. Paths are below the driver root, which is also where a container find
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from device_plugin.cdi.roots import is_file, names_in, resolve_inside, seen
 from device_plugin.errors import InjectionImpossible
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -82,7 +83,7 @@ _MPS_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - the place where CUDA looks for th
 _VERSIONED_CUDA = re.compile(r"libcuda\.so\.([0-9]+\.[0-9.]*[0-9])")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DriverFile:
     """One file, below the driver root. `path` is where the container gets it, `source` the same file with all links followed."""
 
@@ -98,7 +99,7 @@ class DriverFile:
         return PurePosixPath(self.path).name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Link:
     """A link the driver's installer made beside a library: `path` points at `target` (text), in the end at the library."""
 
@@ -106,7 +107,7 @@ class Link:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Library:
     """A library and the names it goes by, the link nearest to the file first (`libcuda.so.1`, then `libcuda.so`)."""
 
@@ -114,7 +115,7 @@ class Library:
     links: tuple[Link, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DriverFiles:
     """Everything found. `missing` names the files for computing that were looked for in vain, `absent` the optional ones."""
 

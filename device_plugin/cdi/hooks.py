@@ -7,7 +7,6 @@ container toolkit and may be absent. Then libraries are mounted under every name
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from device_plugin.cdi.options import CdiHook
 from device_plugin.cdi.roots import is_file, resolve_inside, seen
 from device_plugin.cdi.spec import HookEdit, MountEdit
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +42,7 @@ _EXPECTED_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HookProgram:
     """NVIDIA's hook program, `path` on the host; None where there is none."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 CDI_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListedDevice:
     """One device name (`<prefix>/<class>=<name>`) and the files of the winning directory that define it.
 
@@ -31,7 +33,7 @@ class ListedDevice:
         return len(self.paths) == 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listing:
     """Every device name by its text, sorted, and the files that no runtime could read, with the reason."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +10,7 @@ from device_plugin.allocation.model import DEFAULT_CDI_KIND_PREFIX
 from device_plugin.config.values import MigStrategy
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ class CdiHook(StrEnum):
 EXTRA_CLASSES = (CdiClass.GDRCOPY, CdiClass.GDS, CdiClass.MOFED)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CdiOptions:
     """What goes into the specifications.
 

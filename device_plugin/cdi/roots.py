@@ -10,9 +10,10 @@ import errno
 import fnmatch
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from device_plugin.config.model import Config
@@ -68,7 +69,7 @@ def names_in(root: Path, directory: str, pattern: str = "*") -> tuple[str, ...]:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Roots:
     """The four roots of the peer's options, and this process's own.
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from device_plugin.allocation.cdi_names import kind, qualified_name
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ def is_device_name(name: str) -> bool:
     return _DEVICE_NAME.fullmatch(name) is not None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeEdit:
     """A device node. What could not be read on the node (all but the paths) is None: the runtime then asks the host's file."""
 
@@ -54,7 +55,7 @@ class NodeEdit:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MountEdit:
     """A bind mount of a file or directory."""
 
@@ -76,7 +77,7 @@ class MountEdit:
         return {"hostPath": self.host_path, "containerPath": self.container_path, "options": list(self.options)}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HookEdit:
     """A program the runtime starts while it makes the container, always at OCI's `createContainer`."""
 
@@ -88,7 +89,7 @@ class HookEdit:
         return _without_defaults(hookName="createContainer", path=self.path, args=list(self.args), env=list(self.env))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Edits:
     """What is changed in a container. The order given is the order written; `tidied` brings it into the defined one."""
 
@@ -133,7 +134,7 @@ class Edits:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CdiDevice:
     """One name that a runtime can be asked for.
 
@@ -152,7 +153,7 @@ class CdiDevice:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Spec:
     """One class of devices: kind `<prefix>/<class>`, devices sorted by name, edits common to all of them."""
 

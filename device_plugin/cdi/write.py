@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from device_plugin.allocation.cdi_names import CdiClass, kind, qualified_name
 from device_plugin.allocation.model import DEFAULT_CDI_KIND_PREFIX
 from device_plugin.cdi.spec import complete_document, encode
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_DIRECTORY = Path("/var/run/cdi")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Written:
     """What happened: files changed and removed, and each qualified name whose file could not be written, with the reason."""
 
@@ -71,7 +72,7 @@ def write_specs(
     return Written(tuple(changed), tuple(removed), failures)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Keeper:
     """Says which earlier names of one class stay."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import itertools
 import os
 import textwrap
@@ -14,9 +13,10 @@ from device_plugin import __version__
 from device_plugin.cli.process_options import CDI, CONFIG_SOURCE, LOGS, PROCESS_OPTIONS, SERVING, SIMULATE
 from device_plugin.config.options import ConfigOption, OptionKind, options, parse_bool
 from device_plugin.config.values import shown
+from device_plugin.problems import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from device_plugin.cli.process_options import ProcessOption
 
@@ -97,7 +97,7 @@ def parse_arguments(argv: Sequence[str], environment: Mapping[str, str] | None =
     words = _spelled_out(argv)
     if not words or (words[0] not in COMMANDS and words[0] not in ("-h", "--help", "--version")):
         words.insert(0, "run")
-    arguments = make_parser().parse_args(words)
+    arguments = make_parser(only=words[0]).parse_args(words)
     arguments.environment = dict(os.environ if environment is None else environment)
     return arguments
 
@@ -116,8 +116,8 @@ def version_text() -> str:
     return f"{PROGRAM} {__version__}\ncommit: {os.environ.get('GPU_DEVICE_PLUGIN_COMMIT', 'unknown')}"
 
 
-def make_parser(columns: int | None = None) -> Parser:
-    """The parser of all commands. Its help is as wide as the terminal, or has `columns`."""
+def make_parser(columns: int | None = None, *, only: str | None = None) -> Parser:
+    """The parser of all commands, or of `only` one with the names of all. Its help is as wide as the terminal, or has `columns`."""
     shape: dict[str, Any] = {"formatter_class": partial(Formatter, width=columns)}
     parser = Parser(
         prog=PROGRAM,
@@ -126,33 +126,49 @@ def make_parser(columns: int | None = None) -> Parser:
         epilog=f"Each command has its own: {PROGRAM} COMMAND --help.",
         **shape,
     )
+    _add_version(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", prog=PROGRAM)
-    arguments_of = {"run": "[OPTION...]", "validate": "FILE...", "cdi": "ACTION [OPTION...]", "kubelet": "[OPTION...] DIR"}
-    run, plan, validate, demo, cdi, kubelet = (
-        commands.add_parser(
-            name, help=text, description=_sentence(text), usage=f"%(prog)s {arguments_of.get(name, '[OPTION...]')}", **shape
-        )
-        for name, text in COMMANDS.items()
-    )
-    for one in (parser, run):
-        one.add_argument("--version", action=_Version, nargs=0, help="Print the version and the commit.")
+    for name, text in COMMANDS.items():
+        usage = f"%(prog)s {_USAGES.get(name, '[OPTION...]')}"
+        command = commands.add_parser(name, help=text, description=_sentence(text), usage=usage, **shape)
+        if only in (None, name):
+            _FILLERS[name](command, shape)
+    return parser
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", action=_Version, nargs=0, help="Print the version and the commit.")
+
+
+def _fill_run(run: argparse.ArgumentParser, _: dict[str, Any]) -> None:
+    _add_version(run)
     _add_options(run, *CONFIG_SOURCE, SIMULATE, *LOGS, *CDI, *SERVING)
+    _add_config_options(run)
+
+
+def _fill_plan(plan: argparse.ArgumentParser, _: dict[str, Any]) -> None:
     plan.add_argument("-o", "--output", choices=OUTPUTS, default="table", metavar="|".join(OUTPUTS), help="Default: table.")
     _add_options(plan, *CONFIG_SOURCE, SIMULATE, *LOGS, *CDI)
-    for one in (run, plan):
-        _add_config_options(one)
+    _add_config_options(plan)
+
+
+def _fill_validate(validate: argparse.ArgumentParser, _: dict[str, Any]) -> None:
     validate.add_argument("files", nargs="+", metavar="FILE", help="A config file, or - for standard input.")
+
+
+def _fill_demo(demo: argparse.ArgumentParser, _: dict[str, Any]) -> None:
     colours = ("auto", "always", "never")
     demo.add_argument(
         "--color", choices=colours, default="auto", metavar="|".join(colours), help="Default: auto, colour on a terminal."
     )
+
+
+def _fill_kubelet(kubelet: argparse.ArgumentParser, _: dict[str, Any]) -> None:
     _add_options(kubelet, *LOGS)
     kubelet.add_argument("directory", metavar="DIR", help="Where its kubelet.sock and the plugins' sockets stand.")
-    _add_cdi_actions(cdi, shape)
-    return parser
 
 
-def _add_cdi_actions(cdi: argparse.ArgumentParser, shape: dict[str, Any]) -> None:
+def _fill_cdi(cdi: argparse.ArgumentParser, shape: dict[str, Any]) -> None:
     actions = cdi.add_subparsers(dest="action", metavar="ACTION", required=True, title="actions", prog=cdi.prog)
     generate, listing = (
         actions.add_parser(name, help=text, description=_sentence(text), usage="%(prog)s [OPTION...]", **shape)
@@ -172,6 +188,17 @@ def _add_cdi_actions(cdi: argparse.ArgumentParser, shape: dict[str, Any]) -> Non
         metavar="PATH",
         help="Where to look; may be repeated, the last one wins. Default: /etc/cdi and /var/run/cdi.",
     )
+
+
+_FILLERS: dict[str, Callable[[argparse.ArgumentParser, dict[str, Any]], None]] = {
+    "run": _fill_run,
+    "plan": _fill_plan,
+    "validate": _fill_validate,
+    "demo": _fill_demo,
+    "cdi": _fill_cdi,
+    "kubelet": _fill_kubelet,
+}
+_USAGES = {"validate": "FILE...", "cdi": "ACTION [OPTION...]", "kubelet": "[OPTION...] DIR"}
 
 
 def _add_options(parser: argparse.ArgumentParser, *group: ProcessOption) -> None:
@@ -254,5 +281,5 @@ def _is_bool(word: str) -> bool:
 
 
 def _did_you_mean(found: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(found, list(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(found, known)
+    return f" (did you mean {near}?)" if near else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from device_plugin.hardware.model import Platform
 from device_plugin.hardware.nvml import NvmlDriver
 from device_plugin.hardware.sysfs import Host
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.records import record
 from device_plugin.supervisor.hardware import DriverThreads
 from device_plugin.supervisor.local_driver import LocalDriver, LocalPlatform
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 REAL_ROOT = Path("/")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Node:
     """How to reach the hardware. `simulated` is None on a real node; `root` holds /sys, /proc and /dev.
 

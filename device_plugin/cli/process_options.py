@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from device_plugin.config.values import parse_positive_duration, shown
 from device_plugin.errors import ConfigError
 from device_plugin.logs import FORMATS, LEVELS
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.records import record
 from device_plugin.supervisor.settings import (
     DEFAULT_CDI_DIRECTORY,
     DEFAULT_KUBELET_SOCKET,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessOption:
     """A flag (without dashes), the variables that stand in for it, of which the first one present wins, and its default."""
 

@@ -17,6 +17,7 @@ import yaml
 from device_plugin.config.values import shown
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.records import record
 
 Path = tuple[str | int, ...]
 """Keys and list indices that lead to a value."""
@@ -25,18 +26,16 @@ _MAX_DEPTH = 32  # the format needs 6
 _MAX_NODES = 20_000  # what aliases can blow a text up to; a list of 10,000 devices is half of it
 
 _NULL = {"", "~", "null", "Null", "NULL"}
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,19})")
-_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?")
-_BOOLEAN_LOOK = re.compile(r"y|n|yes|no|on|off|true|false", re.IGNORECASE)
-_NUMBER_LOOK = re.compile(
-    r"[-+]?(\.?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|\.inf|\.nan)", re.IGNORECASE
-)
-_BASE_60_LOOK = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9]+)+(\.[0-9_]*)?")
+_INTEGER = r"-?(0|[1-9][0-9]{0,19})"
+_FLOAT = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?"
+_BOOLEAN_LOOK = r"y|n|yes|no|on|off|true|false"
+_NUMBER_LOOK = r"[-+]?(\.?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|\.inf|\.nan)"
+_BASE_60_LOOK = r"[-+]?[0-9][0-9_]*(:[0-9]+)+(\.[0-9_]*)?"
 # What YAML takes as text at all; libyaml would tell these by an offset in bytes.
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FORBIDDEN = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """A line and a column, both counted from 1."""
 
@@ -44,7 +43,7 @@ class Place:
     column: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Document:
     """The data of one text, where each path's value and key stand, and problems, each with the path whose value it spoils."""
 
@@ -89,7 +88,7 @@ def decode(content: bytes, file: str) -> str:
 def read_document(text: str, file: str) -> Document:
     """The data of a config text; an empty one is an empty mapping. Raises ConfigError where it is no YAML, or not one mapping."""
     text = text.removeprefix("\ufeff")
-    if bad := _FORBIDDEN.search(text):
+    if bad := re.search(_FORBIDDEN, text):
         raise ConfigError(
             [_problem(file, _place_after(text[: bad.start()]), f"the character U+{ord(bad[0]):04X} is not allowed in YAML")]
         )
@@ -278,17 +277,17 @@ class _Reader:
             return None
         if text in ("true", "false"):
             return text == "true"
-        if _INTEGER.fullmatch(text):
+        if re.fullmatch(_INTEGER, text):
             return int(text)
-        if _FLOAT.fullmatch(text) and not text.lstrip("-").isdigit() and math.isfinite(float(text)):
+        if re.fullmatch(_FLOAT, text) and not text.lstrip("-").isdigit() and math.isfinite(float(text)):
             return float(text)
-        if _FLOAT.fullmatch(text):
+        if re.fullmatch(_FLOAT, text):
             self._refuse(path, node.place, f"{text[:20]}... is too large a number; quote it if it is text")
-        elif _BOOLEAN_LOOK.fullmatch(text):
+        elif re.fullmatch(_BOOLEAN_LOOK, text, re.IGNORECASE):
             self._refuse(path, node.place, f"{text} may be read as true or false; write true or false, or quote it if it is text")
-        elif _BASE_60_LOOK.fullmatch(text):
+        elif re.fullmatch(_BASE_60_LOOK, text):
             self._refuse(path, node.place, f'{text} may be read as a number of base 60; quote it: "{text}"')
-        elif _NUMBER_LOOK.fullmatch(text):
+        elif re.fullmatch(_NUMBER_LOOK, text, re.IGNORECASE):
             self._refuse(
                 path, node.place, f"{text} may be read as different numbers; write it in plain decimal, or quote it if it is text"
             )

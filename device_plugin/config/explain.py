@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from device_plugin.config.options import ModelField, fields
 from device_plugin.config.values import InvalidItems, shown
+from device_plugin.problems import nearest
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from device_plugin.config.document import Path
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Explanation:
     """One thing wrong. `path` leads to it; `at_key` says whether its key is wrong, or its value."""
 
@@ -105,8 +105,8 @@ def _did_you_mean(found: Any, choices: Iterable[str]) -> str:
     if isinstance(found, str) and "," in found:
         return "; several are written as a list"
     by_plain = {_plain(choice): choice for choice in choices}
-    near = difflib.get_close_matches(_plain(str(found)), by_plain, n=1)
-    return f"; did you mean {shown(by_plain[near[0]])}?" if near else ""
+    near = nearest(_plain(str(found)), by_plain)
+    return f"; did you mean {shown(by_plain[near])}?" if near is not None else ""
 
 
 def _either(choices: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from device_plugin.config.notices import find_notices
 from device_plugin.config.options import fields, options
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from device_plugin.config.options import ConfigOption
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Loaded:
     """A Config that can be used, what should be said about it, and the hash of the text it came from."""
 

@@ -7,7 +7,6 @@ the flags (`--kebab-case`), the environment variables (`UPPER_SNAKE`), their def
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
@@ -35,12 +34,13 @@ from device_plugin.config.values import (
 )
 from device_plugin.config.xids import Xid, XidClass, XidNumbers, XidPolicy, XidSet
 from device_plugin.problems import Origin
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Option:
     """That a field can also be given as a flag and an environment variable.
 

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
     from device_plugin.config.model import Config, NamedPattern
 
-_CONFIG_LOOK = re.compile(
-    r"""^[ \t{"']*(version["']?[ \t]*:[ \t]*["']?v1\b|(flags|sharing|timeSlicing)["']?[ \t]*:)""", re.MULTILINE
-)
+_CONFIG_LOOK = r"""(?m)^[ \t{"']*(version["']?[ \t]*:[ \t]*["']?v1\b|(flags|sharing|timeSlicing)["']?[ \t]*:)"""
 
 
 def find_notices(config: Config, environment: Mapping[str, str]) -> list[Problem]:
@@ -34,7 +32,7 @@ def find_notices(config: Config, environment: Mapping[str, str]) -> list[Problem
 def _configs_in_environment(environment: Mapping[str, str]) -> Iterator[Problem]:
     """A ConfigMap taken in by `envFrom` ends up in variables, where nobody reads it (NVIDIA/k8s-device-plugin#615)."""
     for name in sorted(environment):
-        if _CONFIG_LOOK.search(environment[name]):
+        if re.search(_CONFIG_LOOK, environment[name]):
             yield _warning(
                 f"the variable {name} holds what looks like a config, which is not read from variables; mount the ConfigMap and "
                 "name its file with --config-file (CONFIG_FILE)",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 from device_plugin.config.model import Config, Option
 from device_plugin.config.values import shown
 from device_plugin.config.xids import XidSet
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ class OptionKind(StrEnum):
     INTS = "ints"  # the same, of whole numbers
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelField:
     """One field of the model: its name in code, its keys from the top of the file, and what pydantic knows about it."""
 
@@ -80,7 +80,7 @@ def _first(annotation: Any, wanted: type[T]) -> type[T] | None:
     return next((found for part in get_args(annotation) if (found := _first(part, wanted)) is not None), None)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConfigOption:
     """A setting with its names. `flags` are without dashes, the one to show first; of `variables` the first one present wins."""
 

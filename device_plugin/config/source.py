@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from device_plugin.config.load import text_hash
 from device_plugin.config.values import shown
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ FALLBACKS = ("named", "single", "empty")
 """What can be done where no config is asked for: the one called `default`, the only one, or none."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SourceText:
     """What a source held when it was read.
 
@@ -43,7 +43,7 @@ class SourceText:
     missing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConfigSource:
     """A `file`, or a `directory` of configs, each named by its file: the one called `name`, else `default`, else by `fallbacks`.
 

@@ -88,8 +88,8 @@ class XidAction(StrEnum):
 
 
 DEFAULT_DOMAIN = "nvidia.com"
-_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_NAME = r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?"
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 
 def parse_resource_name(text: object) -> str:
@@ -104,14 +104,14 @@ def parse_resource_name(text: object) -> str:
     domain, _, name = full.partition("/")
     if "/" in name:
         raise ValueError(f"resource name {text!r} has more than one '/'; expected domain/name")
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise ValueError(
             f"resource name {text!r}: the part after the domain must be letters, digits, '-', '_' or '.', "
             "and start and end with a letter or digit"
         )
     if len(name) > 63:
         raise ValueError(f"resource name {text!r}: the part after the domain has {len(name)} characters, at most 63 are allowed")
-    if not all(_LABEL.fullmatch(label) for label in domain.split(".")):
+    if not all(re.fullmatch(_LABEL, label) for label in domain.split(".")):
         raise ValueError(
             f"resource name {text!r}: the domain must be lower-case letters, digits, '-' and '.' (a DNS-1123 subdomain)"
         )
@@ -123,14 +123,14 @@ def parse_resource_name(text: object) -> str:
 
 
 _NANOSECONDS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_DURATION = re.compile(r"(?=\.?[0-9])([0-9]{0,18})(?:\.([0-9]{0,18}))?(ns|us|µs|μs|ms|s|m|h)")
+_DURATION = r"(?=\.?[0-9])([0-9]{0,18})(?:\.([0-9]{0,18}))?(ns|us|µs|μs|ms|s|m|h)"
 _LONGEST_DURATION = 2**63 - 1  # nanoseconds, as in Go: 292 years
 FOREVER = _LONGEST_DURATION
 
 
 def _parse_nanoseconds(text: str) -> int:
     nanoseconds, end = 0, 0
-    for match in _DURATION.finditer(text):
+    for match in re.finditer(_DURATION, text):
         if match.start() != end:
             break
         unit, fraction = _NANOSECONDS[match[3]], match[2] or ""
@@ -191,9 +191,9 @@ def format_label_interval(nanoseconds: int) -> str:
 
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_INDEX_REF = re.compile(r"[0-9]{1,9}(:[0-9]{1,9})?")
-_UUID_REF = re.compile(rf"(?:GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+")
-_PCI = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
+_INDEX_REF = r"[0-9]{1,9}(:[0-9]{1,9})?"
+_UUID_REF = rf"(?:GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+"
+_PCI = r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 
 
 def parse_device_ref(value: object) -> str:
@@ -201,9 +201,9 @@ def parse_device_ref(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9:
         return str(value)
     if isinstance(value, str):
-        if _INDEX_REF.fullmatch(value):
+        if re.fullmatch(_INDEX_REF, value):
             return ":".join(str(int(part)) for part in value.split(":"))
-        if _UUID_REF.fullmatch(value):
+        if re.fullmatch(_UUID_REF, value):
             return re.sub(_UUID, lambda uuid: uuid[0].lower(), value)
     raise ValueError(f'{shown(value)} names no device; expected an index (0), a MIG index ("0:1"), GPU-<uuid> or MIG-<uuid>')
 
@@ -270,7 +270,7 @@ def matches_pattern(pattern: str, text: str) -> bool:
 
 
 def is_pci_address(text: str) -> bool:
-    return _PCI.fullmatch(text) is not None
+    return re.fullmatch(_PCI, text) is not None
 
 
 def parse_driver_root(value: object) -> str:
@@ -294,7 +294,7 @@ def parse_annotation_prefix(value: object) -> str:
     """What stands before the name in an annotation's key: a domain and its slash. Raises ValueError."""
     if isinstance(value, str) and value.endswith("/") and len(value) <= 254:
         domain = value[:-1]
-        if all(_LABEL.fullmatch(label) for label in domain.split(".")):
+        if all(re.fullmatch(_LABEL, label) for label in domain.split(".")):
             return value
     raise ValueError(f"expected a lower-case domain that ends with a slash, such as cdi.k8s.io/, not {shown(value)}")
 

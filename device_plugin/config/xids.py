@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
+from pydantic_core import core_schema
 
 from device_plugin.config.values import InvalidItems, shown
+from device_plugin.records import record
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 _MAX_XID = 2**64 - 1  # NVML's event data is an unsigned 64-bit number
 
@@ -52,7 +56,7 @@ def parse_xid(value: object) -> int:
     raise ValueError(f"{shown(value)} is no XID; expected its number, such as 79")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class XidSet:
     """Some XIDs, or all of them: `all`, or the numbers in `xids`, ascending."""
 
@@ -64,6 +68,12 @@ class XidSet:
 
     def __bool__(self) -> bool:
         return self.all or bool(self.xids)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> CoreSchema:
+        """Read by `parse_xid_set`, written as a list or `all`."""
+        as_stated = core_schema.plain_serializer_function_ser_schema(lambda value: "all" if value.all else list(value.xids))
+        return core_schema.no_info_plain_validator_function(parse_xid_set, serialization=as_stated)
 
 
 def parse_xid_set(value: object) -> XidSet:
@@ -100,9 +110,4 @@ _XID_SET_SCHEMA = {
 }
 
 Xid = Annotated[int, BeforeValidator(parse_xid)]
-XidNumbers = Annotated[
-    XidSet,
-    PlainValidator(parse_xid_set),
-    PlainSerializer(lambda value: "all" if value.all else list(value.xids)),
-    WithJsonSchema(_XID_SET_SCHEMA),
-]
+XidNumbers = Annotated[XidSet, WithJsonSchema(_XID_SET_SCHEMA)]

@@ -6,9 +6,10 @@ threads, never from the event loop. `hardware.nvml` implements it over pynvml, f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
+
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ class RecoveryAction(IntEnum):
     SYSTEM_REBOOT = 7
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """The driver call under way: NVML's function, what it is about (a UUID or an index as text), and its start (monotonic s)."""
 
@@ -38,7 +39,7 @@ class Call:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Event:
     """One event of the driver. XIDs are the only kind that carries a verdict.
 
@@ -51,7 +52,7 @@ class Event:
     compute_instance_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Probe:
     """One look at a GPU's condition. None = this GPU or driver has no such property.
 
@@ -70,7 +71,7 @@ class Probe:
     lost: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DriverFacts:
     """What the driver says of itself."""
 

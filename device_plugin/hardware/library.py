@@ -8,12 +8,12 @@ binding.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_plugin.errors import LibraryNotFound
 from device_plugin.hardware.model import Platform
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ _TEGRA_FAMILY = "sys/devices/soc0/family"
 _TEGRA_NAMES = ("(nvgpu)", "NVIDIA Thor")  # integrated GPUs that NVML knows, but that are injected as Tegra devices
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoadedLibrary:
     """The management library that this process uses. `path` is None where the loader found it by its bare name."""
 
@@ -43,7 +43,7 @@ class LoadedLibrary:
     searched: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlatformEvidence:
     """The platform, and what it was told from. `nvml` says where the library is, or why there is none."""
 

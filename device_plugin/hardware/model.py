@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
+
+from device_plugin.records import record
 
 
 class ComputeMode(IntEnum):
@@ -35,7 +37,7 @@ class Platform(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MigAttributes:
     """NVML's attributes of a MIG device (`nvmlDeviceAttributes_t`). Two devices of equal attributes have one shape."""
 
@@ -50,7 +52,7 @@ class MigAttributes:
     memory_size_mib: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MigDevice:
     """One MIG device: a compute instance in a GPU instance.
 
@@ -70,7 +72,7 @@ class MigDevice:
     fault: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gpu:
     """One physical GPU.
 
@@ -98,7 +100,7 @@ class Gpu:
     coherent: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnreadableGpu:
     """A GPU that the driver counts but would not describe at all. `reason` is the driver's text."""
 
@@ -107,7 +109,7 @@ class UnreadableGpu:
     uuid: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Link:
     """What joins GPU `source` to GPU `target` (NVML indexes), seen from `source`.
 
@@ -121,7 +123,7 @@ class Link:
     via_switch: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Inventory:
     """The whole node. `gpus` are in index order, `skipped` the indexes of devices that are not for computing.
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_plugin.hardware.model import Gpu, Inventory, MigDevice, Platform, sysfs_address
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,12 +29,12 @@ _IMEX_DIRECTORY = "dev/nvidia-caps-imex-channels"
 _NVIDIA = 0x10DE
 _DISPLAY_CLASS = 0x03  # VGA compatible and 3D controllers; not the GPUs' audio, USB and bridges
 
-_NUMA_NODE = re.compile(r"-?[0-9]{1,9}")  # the kernel has an int there; no list takes a number that passes 63 bits
-_CAPABILITY = re.compile(r"^(?P<path>gpu\d+/gi\d+(?:/ci\d+)?/access|config|monitor)\s+(?P<minor>\d+)\s*$")
-_KERNEL_MODULE = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)")
+_NUMA_NODE = r"-?[0-9]{1,9}"  # the kernel has an int there; no list takes a number that passes 63 bits
+_CAPABILITY = r"^(?P<path>gpu\d+/gi\d+(?:/ci\d+)?/access|config|monitor)\s+(?P<minor>\d+)\s*$"
+_KERNEL_MODULE = r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Host:
     """The file systems of a node as this process sees them.
 
@@ -52,7 +53,7 @@ class Host:
         text = _read(path)
         if text is None:
             return None, None
-        if not _NUMA_NODE.fullmatch(text.strip()):
+        if not re.fullmatch(_NUMA_NODE, text.strip()):
             return None, f"its NUMA node is unknown: expected a number in {path}, found {text.strip()[:40]!r}"
         node = int(text)
         return (node if node >= 0 else None), None
@@ -67,7 +68,7 @@ class Host:
     def mig_capabilities(self) -> dict[str, int]:
         """The driver's MIG capabilities: `gpu0/gi3/ci0/access` -> n of /dev/nvidia-caps/nvidia-cap<n>. Odd lines are skipped."""
         text = _read(self.root / "proc/driver/nvidia-caps/mig-minors") or ""
-        matches = (_CAPABILITY.match(line.strip()) for line in text.splitlines())
+        matches = (re.match(_CAPABILITY, line.strip()) for line in text.splitlines())
         return {match["path"]: int(match["minor"]) for match in matches if match}
 
     def control_nodes(self) -> tuple[str, ...]:
@@ -101,7 +102,7 @@ class Host:
 
     def driver_version(self) -> str | None:
         """The version of the loaded kernel driver; None if none is loaded."""
-        match = _KERNEL_MODULE.search(_read(self.root / "proc/driver/nvidia/version") or "")
+        match = re.search(_KERNEL_MODULE, _read(self.root / "proc/driver/nvidia/version") or "")
         return match[1] if match else None
 
     @property
@@ -128,7 +129,7 @@ def complete(inventory: Inventory, host: Host) -> Inventory:
     """The Inventory with what only files tell: NUMA nodes, device nodes, control nodes, IMEX channels, extra nodes."""
     if inventory.platform is Platform.WSL:  # one node for all, nothing else
         return replace(inventory, gpus=tuple(replace(gpu, device_nodes=(WSL_NODE,)) for gpu in inventory.gpus))
-    capabilities = host.mig_capabilities()
+    capabilities = host.mig_capabilities() if any(gpu.mig_devices for gpu in inventory.gpus) else {}
     return replace(
         inventory,
         gpus=tuple(_complete_gpu(gpu, host, capabilities) for gpu in inventory.gpus),

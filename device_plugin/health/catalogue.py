@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from device_plugin.config.xids import XidClass
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CatalogueEntry:
     """One XID of the catalogue; `xid_class` is its immediate action."""
 
@@ -27,7 +27,7 @@ class CatalogueEntry:
 @cache
 def catalogue() -> Mapping[int, CatalogueEntry]:
     """All entries by XID, ascending. Read once from the package."""
-    text = resources.files(__package__).joinpath("xids.csv").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "xids.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     entries = [CatalogueEntry(int(row["xid"]), row["mnemonic"], XidClass(row["immediate_action"])) for row in rows]
     return MappingProxyType({entry.xid: entry for entry in sorted(entries, key=lambda entry: entry.xid)})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from device_plugin.records import ordered_record
 
 
 class CauseKind(StrEnum):
@@ -46,7 +47,7 @@ class Target(Protocol):
     def gpu_uuid(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@ordered_record
 class Cause:
     """One reason.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from device_plugin.config.values import XidAction
 from device_plugin.config.xids import XidClass, XidSet
 from device_plugin.config.xids import XidPolicy as Preset
 from device_plugin.health.catalogue import catalogue, class_of
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +46,7 @@ COUNTED_BY_GOOGLE = (48,)
 """What Google's plugin counts, and nothing else (GoogleCloudPlatform/container-engine-accelerators#262)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class XidVerdict:
     """What an XID means, and who said so (`health.xids`, `NVIDIA's catalogue: RESET_GPU`)."""
 
@@ -53,7 +54,7 @@ class XidVerdict:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class XidPolicy:
     """The policy in force. The narrower statement wins, in this order:
 

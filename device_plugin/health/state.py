@@ -5,9 +5,11 @@ Each of them takes a state, what happened, and the time (Unix seconds), and retu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,7 +22,7 @@ EVERY_GPU = "*"
 """The `gpu_uuid` of a cause that hits every GPU there is and will be."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecoveryRules:
     """When a cause may be cleared and a verdict counts as stale; seconds.
 
@@ -37,7 +39,7 @@ def recovery_rules_from(health: Health) -> RecoveryRules:
     return RecoveryRules(health.recover_after, health.recover_without_evidence, max(5 * health.probe_interval, 120.0))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SeenXid:
     """An XID that made a cause, and when it came last."""
 
@@ -45,7 +47,7 @@ class SeenXid:
     last_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GpuEvidence:
     """What is known of one GPU beside its causes. Times are Unix seconds.
 
@@ -65,7 +67,7 @@ class GpuEvidence:
     denied: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HealthState:
     """All causes, in the order of their places, and the evidence, by UUID. `boot_id` is the boot that they belong to."""
 
@@ -89,7 +91,7 @@ class TransitionKind(StrEnum):
     CLEARED = "cleared"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transition:
     """One cause added or cleared, why, and when (Unix seconds): for the log and the metrics."""
 
@@ -99,7 +101,7 @@ class Transition:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Change:
     """What a function of this package made of a state.
 

@@ -9,11 +9,11 @@ import os
 import socket
 import stat
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from device_plugin.errors import SocketUnusable
 from device_plugin.kubelet.sockets import PREFIX, denied, is_served
+from device_plugin.records import ordered_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,7 @@ _LOCKED = (errno.EWOULDBLOCK, errno.EACCES)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@ordered_record
 class ForeignSocket:
     """A living socket of another device plugin that, by its name, serves a resource of ours."""
 

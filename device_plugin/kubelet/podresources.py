@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import grpc
@@ -11,6 +10,7 @@ import grpc
 from device_plugin.kubelet.api.podresources.v1.podresources_pb2 import AllocatableResourcesRequest, ListPodResourcesRequest
 from device_plugin.kubelet.api.podresources.v1.podresources_pb2_grpc import PodResourcesListerStub
 from device_plugin.kubelet.sockets import SocketIdentity, denied, target
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -33,7 +33,7 @@ _CHANNEL_OPTIONS = (
 DevicesByResource: TypeAlias = dict[str, frozenset[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unreadable:
     """Kubelet should have told but did not: nothing is known, which is not the same as nothing being held."""
 

@@ -8,12 +8,13 @@ debounced.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from device_plugin.errors import SocketUnusable
 from device_plugin.kubelet.changes import Changes
 from device_plugin.kubelet.sockets import SocketIdentity, denied, is_served
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ EAGER_POLL_SECONDS = 0.02
 EAGER_FOR_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kubelet:
     """What is known of kubelet now.
 

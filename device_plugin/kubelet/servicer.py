@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
@@ -13,6 +12,7 @@ from device_plugin.allocation.response import allocate
 from device_plugin.errors import AllocationRefused
 from device_plugin.kubelet.api.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
 from device_plugin.kubelet.api.deviceplugin.v1beta1.deviceplugin_pb2_grpc import DevicePluginServicer
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Answers:
     """What the RPCs answer from: one snapshot and the table worked out from it, replaced together."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from device_plugin.allocation.model import Injection
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from device_plugin.serving.served import ServedResource
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Snapshot:
     """One resource's Served, the node's links and the injection in force."""
 

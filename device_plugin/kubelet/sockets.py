@@ -15,12 +15,12 @@ import os
 import secrets
 import socket
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
 from device_plugin.errors import SocketTaken, SocketUnusable
+from device_plugin.records import record
 
 PREFIX = "gpu-device-plugin-"  # not the peer's `nvidia-`: two plugins on one node would unlink each other's
 MAX_PATH_BYTES = 105  # what gRPC binds and kubelet dials; the kernel's sun_path has 108
@@ -30,7 +30,7 @@ _STAGING = f".{PREFIX}"
 _SELINUX_ENFORCE = Path("/sys/fs/selinux/enforce")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SocketIdentity:
     """Which file a socket is. `changed_ns` is its ctime: a new kubelet's socket often gets the inode number of the old one."""
 

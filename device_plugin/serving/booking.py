@@ -5,10 +5,10 @@ A GPU that is edited from exclusive to shared, or repartitioned, is offered anew
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from device_plugin.health.cause import Cause, CauseKind, ClearedBy
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ ALL_GPUS = "all"
 """The hardware ID of the one device under WSL, which stands for every GPU."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Holding:
     """Hardware that pods hold, or may hold, under a resource, as devices that are not offered there.
 

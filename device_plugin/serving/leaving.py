@@ -6,10 +6,10 @@ Kubelet looks an ID up in its list after Allocate has answered and dies if it is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from device_plugin.health.cause import CauseKind
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ ANSWER_SETTLES_SECONDS = 5.0
 """How long after an answer that named an ID kubelet may still look that ID up; it takes some 10 ms, seen on kubelet 1.36."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Use:
     """What is known of who uses what.
 

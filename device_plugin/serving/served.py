@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from device_plugin.health.cause import Cause
     from device_plugin.sharing.offer import Device, PreferencePolicy
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ServedDevice:
     """A device as kubelet is shown it. `leaving_since` (Unix seconds) is set once it is no longer in the Offer.
 
@@ -27,7 +28,7 @@ class ServedDevice:
         return not self.causes and self.leaving_since is None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ServedResource:
     """One resource as kubelet is shown it. `closing` is set once it is no longer in the Offer."""
 
@@ -41,7 +42,7 @@ class ServedResource:
         return next((served for served in self.devices if served.device.id == device_id), None)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Served:
     """Everything kubelet is shown, resources ordered by name."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING
 
 from device_plugin.config.values import MigStrategy
-from device_plugin.problems import ProblemKind
+from device_plugin.problems import ProblemKind, nearest
 from device_plugin.sharing.names import GPU_RESOURCE
 from device_plugin.sharing.phrases import join_words
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from device_plugin.sharing.offer import Device, Withheld
     from device_plugin.sharing.report import Report
 
-_MIG_RESOURCE = re.compile(r"nvidia\.com/mig-([0-9]+c\.)?[0-9]+g\.[0-9]+gb([-.][a-z][a-z.]*)?")
+_MIG_RESOURCE = r"nvidia\.com/mig-([0-9]+c\.)?[0-9]+g\.[0-9]+gb([-.][a-z][a-z.]*)?"
 
 
 def report_missing_resource(number: int, resources: Sequence[str], config: Config, report: Report) -> None:
@@ -33,7 +32,7 @@ def report_missing_resource(number: int, resources: Sequence[str], config: Confi
     here = sorted(set(resources))
     has = f"this node has {join_words(here) or 'no device'}"
     custom = {item.name for item in (*config.resources.gpus, *config.resources.mig)}
-    is_default = name == GPU_RESOURCE or _MIG_RESOURCE.fullmatch(name) is not None
+    is_default = name == GPU_RESOURCE or re.fullmatch(_MIG_RESOURCE, name) is not None
     renames = {entry.rename for entry in slicing.resources} | (
         {f"{e.name}.shared" for e in slicing.resources} if slicing.rename_by_default else set()
     )
@@ -47,8 +46,8 @@ def report_missing_resource(number: int, resources: Sequence[str], config: Confi
         strategy = config.flags.mig_strategy
         why = f" and the MIG strategy is {strategy}" if strategy is not MigStrategy.MIXED and name != GPU_RESOURCE else ""
         report.inform(ProblemKind.UNMET, f"no device is called {name}: {has}{why}", path)
-    elif near := difflib.get_close_matches(name, sorted({*here, *custom, GPU_RESOURCE}), n=1, cutoff=0.8):
-        report.warn(ProblemKind.UNMET, f"no device is called {name}; did you mean {near[0]}? {has}", path)
+    elif near := nearest(name, sorted({*here, *custom, GPU_RESOURCE}), likeness=0.8):
+        report.warn(ProblemKind.UNMET, f"no device is called {name}; did you mean {near}? {has}", path)
     else:
         report.inform(ProblemKind.UNMET, f"no device is called {name}: {has}", path)
 

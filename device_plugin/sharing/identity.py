@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from device_plugin.sharing.report import Report
     from device_plugin.sharing.selection import Selection
 
-_UUID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
+_UUID = r"[A-Za-z0-9][-A-Za-z0-9._/]*"
 _WORDS_OF_THE_RUNTIME = ("all", "none", "void")  # what NVIDIA_VISIBLE_DEVICES takes besides devices
 
 
@@ -27,7 +27,7 @@ def explain_bad_uuid(uuid: str) -> str | None:
     """Why a UUID cannot name a device, or None if it can."""
     if not uuid:
         return "the driver gives it no UUID"
-    if not _UUID.fullmatch(uuid) or uuid in _WORDS_OF_THE_RUNTIME:
+    if not re.fullmatch(_UUID, uuid) or uuid in _WORDS_OF_THE_RUNTIME:
         return f"its UUID {uuid!r} cannot name a device"
     return None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from device_plugin.problems import Severity
+from device_plugin.records import ordered_record, record
 
 if TYPE_CHECKING:
     from device_plugin.problems import Problem, ProblemKind
@@ -21,7 +21,7 @@ class PreferencePolicy(StrEnum):
     DISTINCT = "distinct"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Device:
     """One schedulable unit.
 
@@ -49,7 +49,7 @@ class Device:
         return self.replica is not None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resource:
     """One extended resource. `devices` are ordered by GPU index, MIG index, replica number; IDs are unique in the whole Offer."""
 
@@ -59,7 +59,7 @@ class Resource:
     fail_requests_greater_than_one: bool = False
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@ordered_record
 class Withheld:
     """Hardware that is there and not offered, with a `reason` of one clause.
 
@@ -72,7 +72,7 @@ class Withheld:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Offer:
     """What the node should offer, resources ordered by name, and everything wrong with it.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from device_plugin.config.values import parse_resource_name
 from device_plugin.hardware.model import ComputeMode
 from device_plugin.problems import ProblemKind
+from device_plugin.records import record
 from device_plugin.sharing.hints import explain_missing_device, report_missing_resource
 from device_plugin.sharing.phrases import list_gpus
 
@@ -23,7 +24,7 @@ ENTRIES = "sharing.timeSlicing.resources"
 _COUNTED_REPLICAS = 1_000_000_000  # a config may state more; no list holds as many, and sizes stay printable
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Share:
     """A device, the resource it is offered under, and how many times. `entry` is the sharing entry that claims it, None if none."""
 

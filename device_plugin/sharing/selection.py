@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from device_plugin.config.values import matches_pattern
 from device_plugin.problems import ProblemKind
+from device_plugin.records import record
 from device_plugin.sharing.phrases import list_products
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from device_plugin.hardware.model import Gpu, Inventory, UnreadableGpu
     from device_plugin.sharing.report import Report
 
-_PCI_ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])", re.IGNORECASE)
-_INDEX = re.compile(r"[0-9]+")
+_PCI_ADDRESS = r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])"
+_INDEX = r"[0-9]+"
 HIDDEN = "hidden by devices.include or devices.exclude"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Selection:
     """The GPUs chosen, in index order; and whether any was hidden."""
 
@@ -34,7 +34,7 @@ class Selection:
 
 def parse_pci_address(text: str) -> tuple[int, int, int, int] | None:
     """Domain, bus, device and function of `00000000:17:00.0`, `0000:17:00.0` or `17:00.0` in either case; None for other text."""
-    match = _PCI_ADDRESS.fullmatch(text)
+    match = re.fullmatch(_PCI_ADDRESS, text, re.IGNORECASE)
     if match is None:
         return None
     domain, bus, device, function = (int(part, 16) if part else 0 for part in match.groups())
@@ -87,7 +87,7 @@ def select_gpus(inventory: Inventory, config: Config, report: Report) -> Selecti
 
 def chooses(selector: str, gpu: Gpu) -> bool:
     """Whether a selector (an index, a UUID, a PCI address or a product pattern) means that GPU."""
-    if _INDEX.fullmatch(selector):
+    if re.fullmatch(_INDEX, selector):
         return same_number(selector, gpu.index)
     address = parse_pci_address(selector)
     if address is not None:
@@ -97,7 +97,7 @@ def chooses(selector: str, gpu: Gpu) -> bool:
 
 def may_choose(selector: str, gpu: UnreadableGpu) -> bool | None:
     """As `chooses`, for a GPU whose name and address nobody knows; None where that leaves it open."""
-    if _INDEX.fullmatch(selector):
+    if re.fullmatch(_INDEX, selector):
         return same_number(selector, gpu.index)
     if selector.lower().startswith("gpu-") and gpu.uuid is not None:
         return selector.lower() == gpu.uuid.lower()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from device_plugin.records import record
 from device_plugin.sharing.phrases import join_words
 from device_plugin.sharing.platforms import WSL_ID
 from device_plugin.sharing.references import index_key
@@ -25,7 +25,7 @@ class UseKind(StrEnum):
     SHARED_MIG = "shared mig"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Use:
     """`count` devices of one resource that stand on the GPU."""
 
@@ -34,7 +34,7 @@ class Use:
     kind: UseKind
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GpuUse:
     """One physical GPU, what it is offered as, and what of it is not offered, with the reason. `name` is empty if unreadable."""
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from device_plugin.records import record
 from device_plugin.simulation.machine import MigInstance, MigShape, generated_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WantedInstance:
     """A MIG device that is to be there; what is None is chosen."""
 

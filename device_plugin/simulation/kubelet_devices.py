@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from device_plugin.records import record
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
@@ -39,7 +41,7 @@ class KubeletCrashed(Exception):
     """Kubelet would have panicked here."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Container:
     """One container and what it asks for."""
 
@@ -48,7 +50,7 @@ class Container:
     is_init: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pod:
     """One pod bound to this node. Init containers come first."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from device_plugin.kubelet.changes import Changes
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ class Happening(StrEnum):
     CRASHED = "crashed"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """One thing that happened. `time` is the event loop's, in seconds; `healthy` and `devices` are set for a list."""
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
+
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from device_plugin.simulation.machine import Machine
 
-_VERSION_SUFFIX = re.compile(r"_v\d+$")
+_VERSION_SUFFIX = r"_v\d+$"
 ANY_CALL = "*"
 EVENT_WAIT = "nvmlEventSetWait"
 
 
+@cache
 def base_name(function: str) -> str:
     """NVML's function without version suffix: `nvmlDeviceGetCount` for `nvmlDeviceGetCount_v2`."""
-    return _VERSION_SUFFIX.sub("", function)
+    return re.sub(_VERSION_SUFFIX, "", function)
 
 
 @dataclass(slots=True)
@@ -39,7 +43,7 @@ class Rule:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HardwareEvent:
     """One event of the hardware; `gpu_uuid` None: of a GPU that the driver cannot name."""
 
@@ -98,6 +102,8 @@ class LiveMachine:
 
     def interfere(self, function: str, subjects: frozenset[str]) -> int | None:
         """Delay the call, hold it while it is to hang, and give the code it is to fail with, if any. Called holding `changed`."""
+        if not self._rules and not self.delay_seconds:
+            return None
         if self.delay_seconds and base_name(function) != EVENT_WAIT:
             self.changed.wait_for(lambda: self._is_closed, timeout=self.delay_seconds)
         self.changed.wait_for(lambda: self._is_closed or not self.hangs(function, subjects))

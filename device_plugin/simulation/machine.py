@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PROFILE = re.compile(r"^(?:(?P<compute>\d+)c\.)?(?P<slices>\d+)g\.(?P<gb>\d+)gb(?P<suffix>(?:[+-][a-z.]+)?)$")
+_PROFILE = r"^(?:(?P<compute>\d+)c\.)?(?P<slices>\d+)g\.(?P<gb>\d+)gb(?P<suffix>(?:[+-][a-z.]+)?)$"
 _NAMES = uuid.UUID("6d1f6b0e-5a0c-4b55-9a2e-51b1a7ed9e1d")  # the namespace of every generated UUID
 
 
@@ -20,7 +22,7 @@ def generated_uuid(prefix: str, *names: object) -> str:
     return f"{prefix}-{uuid.uuid5(_NAMES, '/'.join(str(name) for name in names))}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MigShape:
     """A MIG profile's name, taken apart. Raises `ValueError` for what is not one."""
 
@@ -31,7 +33,7 @@ class MigShape:
 
     @classmethod
     def parse(cls, profile: str) -> MigShape:
-        match = _PROFILE.match(profile)
+        match = re.match(_PROFILE, profile)
         if match is None:
             raise ValueError(f"{profile!r} is not a MIG profile; expected a form like 1g.5gb, 1g.10gb+me or 1c.3g.20gb")
         slices = int(match["slices"])
@@ -51,7 +53,7 @@ class MigShape:
         return total_mib * eighths // 8 - 256
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MigInstance:
     """One MIG device. `index` is NVML's MIG index; `unsupported` names C functions, without version suffix."""
 
@@ -64,7 +66,7 @@ class MigInstance:
     unsupported: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SimulatedGpu:
     """One GPU and its condition. None = the driver answers "not supported"; see docs/simulation.md for each property."""
 
@@ -92,7 +94,7 @@ class SimulatedGpu:
     unsupported: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Machine:
     """The whole node. GPUs are in NVML's order. Links and ancestors are by UUID, so that GPUs can come and go.
 

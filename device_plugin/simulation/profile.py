@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -16,7 +16,11 @@ from device_plugin.simulation.instances import WantedInstance, place_instances
 from device_plugin.simulation.live import base_name
 from device_plugin.simulation.machine import Machine, MigShape, SimulatedGpu, generated_uuid
 from device_plugin.simulation.placed_yaml import PlacedYaml
-from device_plugin.simulation.script import Step  # noqa: TC001 - pydantic reads the annotation when the model is made
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+M = TypeVar("M", bound=BaseModel)
 
 PROFILES = Path(__file__).parent / "profiles"
 
@@ -25,10 +29,8 @@ ADDRESSING_MODES = {"none": 0, "hmm": 1, "ats": 2}
 RECOVERY_ACTIONS = {"none": 0, "reset": 1, "reboot": 2, "drain-p2p": 3, "drain-and-reset": 4}
 FABRIC_STATES = {"not-started": 1, "in-progress": 2, "completed": 3}
 _PCIE_LEVELS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}  # as `nvidia-smi topo -m` writes NVML's levels
-_DEVICE_NODE = re.compile(
-    r"/dev(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+"
-)  # never out of the simulated root: nodes are made, and removed again
-_PCI = re.compile(r"^(?:[0-9a-fA-F]{4}){1,2}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")
+_DEVICE_NODE = r"/dev(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+"  # never out of the simulated root: nodes are made, and removed again
+_PCI = r"^(?:[0-9a-fA-F]{4}){1,2}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$"
 
 
 class _Part(BaseModel):
@@ -37,7 +39,7 @@ class _Part(BaseModel):
 
 def _pci_as_nvml(value: Any) -> Any:
     """`0000:07:00.0` as NVML writes it: eight digits of domain, upper case."""
-    if not isinstance(value, str) or not _PCI.match(value):
+    if not isinstance(value, str) or not re.match(_PCI, value):
         raise ValueError("expected a PCI address such as 0000:07:00.0")
     domain, rest = value.split(":", 1)
     return f"{domain:0>8}:{rest}".upper()
@@ -51,7 +53,7 @@ def _functions(value: Any) -> Any:
 
 
 def _device_node(value: Any) -> Any:
-    if not isinstance(value, str) or not _DEVICE_NODE.fullmatch(value):
+    if not isinstance(value, str) or not re.fullmatch(_DEVICE_NODE, value):
         raise ValueError("expected a path such as /dev/gdrdrv")
     return value
 
@@ -160,7 +162,7 @@ class Links(_Part):
 
 
 class NodeProfile(_Part):
-    """A whole node."""
+    """A whole node. Its `faults` are still data here: `parse_profile` makes them the steps of a script, if there are any."""
 
     name: str = Field(min_length=1)
     description: str = ""
@@ -172,7 +174,7 @@ class NodeProfile(_Part):
     missing_symbols: Annotated[tuple[str, ...], _AS_TUPLE] = ()
     imex_channels: Annotated[tuple[Annotated[int, Field(ge=0)], ...], _AS_TUPLE] = ()
     device_nodes: Annotated[tuple[Annotated[str, BeforeValidator(_device_node)], ...], _AS_TUPLE] = ()
-    faults: Annotated[tuple[Step, ...], _AS_TUPLE] = ()
+    faults: Annotated[tuple[Any, ...], _AS_TUPLE] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -220,16 +222,32 @@ def shipped_profiles() -> tuple[str, ...]:
 def parse_profile(text: str, source: str) -> NodeProfile:
     """A profile from YAML text. Raises `ConfigError`."""
     document = PlacedYaml(text, source)
+    data = document.data if document.data is not None else {}
+    errors: list[ErrorDetails] = []
+    profile = _validated(NodeProfile, data, errors)
+    if isinstance(data, dict) and isinstance(data.get("faults"), list) and data["faults"]:
+        from device_plugin.simulation.script import Script  # noqa: PLC0415 - its many models are half of a node's start
+
+        script = _validated(Script, {"faults": data["faults"]}, errors)
+        if profile is not None and script is not None:
+            profile = profile.model_copy(update={"faults": script.faults})
+    if profile is None or errors:
+        raise ConfigError(sorted((_problem(each, document) for each in errors), key=lambda problem: problem.origin))
+    return profile
+
+
+def _validated(model: type[M], data: object, errors: list[ErrorDetails]) -> M | None:
+    """The model of that data, or None with what is wrong added to `errors`."""
     try:
-        return NodeProfile.model_validate(document.data if document.data is not None else {})
+        return model.model_validate(data)
     except ValidationError as error:
-        problems = []
-        for each in error.errors(include_url=False):
-            origin = document.origin(each["loc"])
-            message = each["msg"].removeprefix("Value error, ")
-            text = f"{origin.path}: {message}" if origin.path else message
-            problems.append(Problem(Severity.ERROR, ProblemKind.CONFIG, text, origin))
-        raise ConfigError(sorted(problems, key=lambda problem: problem.origin)) from error
+        errors += error.errors(include_url=False)
+        return None
+
+
+def _problem(error: ErrorDetails, document: PlacedYaml) -> Problem:
+    origin, message = document.origin(error["loc"]), error["msg"].removeprefix("Value error, ")
+    return Problem(Severity.ERROR, ProblemKind.CONFIG, f"{origin.path}: {message}" if origin.path else message, origin)
 
 
 def machine_from_profile(profile: NodeProfile) -> Machine:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from device_plugin.hardware.model import sysfs_address
 from device_plugin.hardware.sysfs import CONTROL_NODES
+from device_plugin.records import record
 from device_plugin.simulation.machine import generated_uuid
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _FIRST_CAPABILITY = 3  # after config (1) and monitor (2)
 _HARMLESS_DEVICE = os.makedev(1, 3)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Link:
     target: str
 
@@ -72,13 +72,14 @@ class SimulatedRoot:
             wanted = dict(_files(machine))
             for name in self._written.keys() - wanted.keys():
                 (self.path / name).unlink(missing_ok=True)
-            for name, content in wanted.items():
-                if self._written.get(name) != content:
-                    self._write(self.path / name, content)
+            changed = {self.path / name: content for name, content in wanted.items() if self._written.get(name) != content}
+            for directory in {path.parent for path in changed}:
+                directory.mkdir(parents=True, exist_ok=True)
+            for path, content in changed.items():
+                self._write(path, content)
             self._written = wanted
 
     def _write(self, path: Path, content: _File) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, str):
             path.write_text(content)
             return

@@ -130,5 +130,13 @@ Step = Annotated[
 ]
 
 
+class Script(BaseModel):
+    """The faults of a profile, as its file states them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    faults: Annotated[tuple[Step, ...], BeforeValidator(tuple)]
+
+
 def _snake(key: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from device_plugin.errors import CallHangs, DriverError
 from device_plugin.health.state import EVERY_GPU
+from device_plugin.records import record
 from device_plugin.supervisor.discovery import Progress, read_inventory
 from device_plugin.supervisor.threads import EventThread, WorkThread
 
@@ -53,7 +53,7 @@ class Hardware(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GivenUp:
     """A driver whose thread was given up in a call about that GPU (UUID, index as text, or "*" for the driver as a whole)."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from device_plugin.allocation.cdi_names import CdiClass, gpu_name
@@ -11,6 +11,7 @@ from device_plugin.config.values import DeviceIdStrategy
 from device_plugin.errors import InjectionImpossible
 from device_plugin.health.state import EVERY_GPU
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from device_plugin.supervisor.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Prepared:
     """What came of preparing the node: the Injection, what cannot be injected, and all Problems.
 

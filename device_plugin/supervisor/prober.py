@@ -68,7 +68,8 @@ class Prober:
         return True
 
     async def look_at_all(self) -> bool:
-        """Probe every GPU that the driver described. False if the driver was away."""
+        """Probe every GPU that the driver described, whoever wants it. False if the driver was away."""
+        self._wanted.clear()
         inventory = self._inventory()
         return await self.look(gpu.uuid for gpu in readable_gpus(inventory)) if inventory else False
 
@@ -78,11 +79,11 @@ class Prober:
         last_round = loop.time()
         while True:
             await self._wakeup.wait(max(0.0, last_round + self._interval_seconds() - loop.time()))
-            wanted, self._wanted = self._wanted, set()
             if loop.time() >= last_round + self._interval_seconds():
                 await self.look_at_all()
                 last_round = loop.time()
             else:
+                wanted, self._wanted = self._wanted, set()
                 await self.look(wanted)
             self._health.tick()
             if self._health.has_lost_access:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from device_plugin.records import record
 
 DEFAULT_KUBELET_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
 DEFAULT_POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 DEFAULT_CDI_DIRECTORY = Path("/var/run/cdi")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settings:
     """Paths and intervals of the process.
 

@@ -132,7 +132,7 @@ class EventThread:
 
     def _aim(self, target: tuple[str, ...] | None) -> int:
         with self._condition:
-            if target is None or target != self._target:
+            if target != self._target:
                 self._target = target
                 self._generation += 1
                 self._condition.notify_all()

@@ -38,7 +38,7 @@ _NO_DEVICE_THERE = frozenset(
 
 
 # How drivers before R470 name MIG devices: by GPU, GPU instance and compute instance.
-_OLD_MIG_NAME = re.compile(r"MIG-GPU-[0-9A-Fa-f-]+/([0-9]+)/([0-9]+)")
+_OLD_MIG_NAME = r"MIG-GPU-[0-9A-Fa-f-]+/([0-9]+)/([0-9]+)"
 
 
 class _Reader:
@@ -168,7 +168,7 @@ def _read_instance_ids(device: _Reader) -> tuple[int | None, int | None]:
         device.optional("GPU instance id", pynvml.nvmlDeviceGetGpuInstanceId),
         device.optional("compute instance id", pynvml.nvmlDeviceGetComputeInstanceId),
     )
-    named = _OLD_MIG_NAME.fullmatch(device.subject)
+    named = re.fullmatch(_OLD_MIG_NAME, device.subject)
     if named is None:
         return told
     return int(named[1]) if told[0] is None else told[0], int(named[2]) if told[1] is None else told[1]

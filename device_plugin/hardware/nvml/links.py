@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -12,6 +12,7 @@ from device_plugin.errors import DriverError
 from device_plugin.hardware.model import CommonAncestor, Link
 from device_plugin.hardware.nvml.call import field_text
 from device_plugin.hardware.nvml.handle import find_handle
+from device_plugin.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _HIDDEN_SWITCH = "ffffffff:ff:ff"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FarEnds:
     """The far ends of one GPU's active NVLinks. `has_switch_ports`: at least one link, active or not, ends at an NVSwitch."""
 

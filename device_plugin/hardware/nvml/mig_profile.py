@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from device_plugin.hardware.nvml.call import Calls
 
 # "NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", and "MIG 1g.10gb+me" in a GPU instance's profile.
-_NAMED = re.compile(r"(?:^|\s)MIG (?P<profile>(?:\d+c\.)?\d+g\.\d+gb\S*)\s*$")
-_COMPUTE_PART = re.compile(r"^\d+c\.")
+_NAMED = r"(?:^|\s)MIG (?P<profile>(?:\d+c\.)?\d+g\.\d+gb\S*)\s*$"
+_COMPUTE_PART = r"^\d+c\."
 
 # NVML's numbering of GPU instance profiles (NVML_GPU_INSTANCE_PROFILE_*) -> what their names end in.
 _SUFFIXES = {7: "+me", 8: "+me", 10: "+gfx", 11: "+gfx", 12: "+gfx", 13: "-me", 14: "-me", 15: "+me.all", 16: "+me.all", 17: "+gfx"}
@@ -58,7 +58,7 @@ def read_profile(
 
 def profile_in_name(name: str) -> str | None:
     """The profile in the name of a MIG device or of a GPU instance's profile, if it has one."""
-    match = _NAMED.search(name)
+    match = re.search(_NAMED, name)
     return match["profile"] if match else None
 
 
@@ -66,7 +66,7 @@ def with_compute_part(instance_profile: str, attributes: MigAttributes | None) -
     """The profile of a device in a GPU instance of `instance_profile`: `1c.3g.20gb` where it has a part of the compute slices."""
     if attributes is None or attributes.compute_instance_slice_count == attributes.gpu_instance_slice_count:
         return instance_profile
-    return f"{attributes.compute_instance_slice_count}c.{_COMPUTE_PART.sub('', instance_profile)}"
+    return f"{attributes.compute_instance_slice_count}c.{re.sub(_COMPUTE_PART, '', instance_profile)}"
 
 
 def computed_profile(attributes: MigAttributes, total_bytes: int) -> str:

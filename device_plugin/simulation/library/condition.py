@@ -22,16 +22,16 @@ _SAME_NODE, _ACROSS = 40, 50  # NVML's topology levels for GPUs whose common anc
 
 def _far_end(session: Session, device: Any, link: Any) -> SimulatedGpu | None:
     """The GPU at the far end of a link, None for an NVSwitch. Links go by target in NVML's order, those to switches last."""
-    gpu = session.gpu(device)
-    ends: list[SimulatedGpu | None] = []
+    gpu, nvlinks = session.gpu(device), session.machine.nvlinks
+    first = 0
     for other in session.machine.gpus:
-        ends += [other] * session.machine.nvlinks.get((gpu.uuid, other.uuid), 0)
-    ends += [None] * gpu.switch_links
-    if not ends:
-        raise Refusal(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    if number(link) >= len(ends):
-        raise Refusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    return ends[number(link)]
+        first += nvlinks.get((gpu.uuid, other.uuid), 0)
+        if number(link) < first:
+            return other
+    if number(link) < first + gpu.switch_links:
+        return None
+    has_links = first + gpu.switch_links > 0
+    raise Refusal(pynvml.NVML_ERROR_INVALID_ARGUMENT if has_links else pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 def get_link_state(session: Session, device: Any, link: Any, is_active: Any) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from device_plugin.simulation.live import HardwareEvent, LiveMachine
+    from device_plugin.simulation.machine import MigInstance, SimulatedGpu
 
 _FUNCTIONS: dict[str, Callable[..., None]] = {
     **devices.FUNCTIONS,
@@ -148,7 +149,8 @@ class SimulatedLibrary:
 
 def _check_supported(session: Session, name: str, subjects: frozenset[str]) -> None:
     """What a GPU does not support, its MIG devices do not either."""
+    function = base_name(name)
     for gpu in session.machine.gpus:
-        missing = {gpu.uuid: gpu.unsupported} | {instance.uuid: instance.unsupported for instance in gpu.mig}
-        if any(base_name(name) in functions for uuid, functions in missing.items() if uuid in subjects):
+        parts: tuple[SimulatedGpu | MigInstance, ...] = (gpu, *gpu.mig)
+        if any(function in part.unsupported and part.uuid in subjects for part in parts):
             raise Refusal(pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 
+from device_plugin.records import record
+
 if TYPE_CHECKING:
     from device_plugin.simulation.live import HardwareEvent, LiveMachine
     from device_plugin.simulation.machine import Machine, MigInstance, SimulatedGpu
@@ -26,7 +28,7 @@ class Refusal(Exception):
         super().__init__(code)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """What a handle stands for: a GPU, one of its MIG devices, or one of its GPU instances."""
 
