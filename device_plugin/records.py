@@ -1,19 +1,21 @@
-"""Records: immutable values with slots, as `@dataclass(frozen=True, slots=True)` makes them, in a fifth of the time.
+"""Records: immutable values with slots, as `@dataclass(frozen=True, slots=True)` makes them, in an eighth of the time.
 
-For each frozen class `dataclasses` compiles six functions. This process has a hundred such classes, and made that way they were a
-fifth of its start, during which kubelet waits for the node's GPUs. Of a record only `__init__` is compiled; the rest are closures.
-That nothing is assigned to a field later is for the type checker to see, to which a record is a frozen data class.
+For each such class `dataclasses` compiles six functions, annotations included. This process has a hundred of them, and made that
+way they were a fifth of its start, during which kubelet waits for the node's GPUs. Of a record only a plain `__init__` is compiled;
+the rest are closures. That nothing is assigned to a field later is for the type checker to see, to which a record is a frozen data
+class, as it is to the functions of `dataclasses`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import dataclasses
+from dataclasses import MISSING, Field, field
 from functools import total_ordering
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 
@@ -37,9 +39,10 @@ def ordered_record(cls: type[T]) -> type[T]:
 
 
 def _made(cls: type[T]) -> tuple[type[T], Callable[[T], Any]]:
-    """The class, and what reads the fields of one of its values."""
-    made = dataclass(slots=True, eq=False, repr=False)(cls)
-    names = [each.name for each in fields(made)]  # type: ignore[arg-type]
+    """The class with its slots, and what reads the fields of one of its values."""
+    names = tuple(cls.__annotations__)
+    namespace = {name: value for name, value in cls.__dict__.items() if name not in ("__dict__", "__weakref__")}
+    members = {name: _as_field(name, namespace.pop(name, MISSING)) for name in names}
     values = attrgetter(*names)
 
     def equals(self: T, other: object) -> bool:
@@ -49,7 +52,39 @@ def _made(cls: type[T]) -> tuple[type[T], Callable[[T], Any]]:
         return hash(values(self))
 
     def shown(self: T) -> str:
-        return f"{made.__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+        return f"{cls.__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
-    made.__eq__, made.__hash__, made.__repr__ = equals, hashed, shown  # type: ignore[method-assign, assignment]
+    namespace |= {
+        "__slots__": names,
+        "__match_args__": names,
+        "__qualname__": cls.__qualname__,
+        "__dataclass_fields__": members,
+        "__init__": _initialiser(members),
+        "__eq__": equals,
+        "__hash__": hashed,
+        "__repr__": shown,
+    }
+    made: type[T] = type(cls.__name__, cls.__bases__, namespace)
     return made, values
+
+
+def _as_field(name: str, stated: Any) -> Field[Any]:
+    """What the class says of a field: a default, a `field(...)`, or nothing."""
+    made: Field[Any] = stated if isinstance(stated, Field) else field(default=stated)
+    made.name, made._field_type = name, dataclasses._FIELD  # type: ignore[attr-defined]  # noqa: SLF001 - its own mark of a field
+    return made
+
+
+def _initialiser(members: Mapping[str, Field[Any]]) -> Callable[..., None]:
+    """`__init__`: takes the fields in order or by name, and keeps them."""
+    parameters, steps = ["self"], []
+    for name, member in members.items():
+        is_made = member.default_factory is not MISSING
+        is_optional = is_made or member.default is not MISSING
+        value = f"members['{name}'].default_factory() if {name} is MISSING else {name}" if is_made else name
+        parameters.append(f"{name}=members['{name}'].default" if is_optional else name)
+        steps.append(f" self.{name} = {value}")
+    scope: dict[str, Any] = {"members": members, "MISSING": MISSING}
+    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(steps), scope)  # noqa: S102 - as `dataclasses` does
+    initialiser: Callable[..., None] = scope["__init__"]
+    return initialiser

@@ -17,7 +17,6 @@ from device_plugin.hardware.sysfs import Host
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 from device_plugin.records import record
 from device_plugin.supervisor.hardware import DriverThreads
-from device_plugin.supervisor.local_driver import LocalDriver, LocalPlatform
 
 if TYPE_CHECKING:
     import argparse
@@ -52,12 +51,11 @@ class Node:
         on_watch_changed: Callable[[dict[str, str]], None],
     ) -> tuple[DriverThreads, Host]:
         """The driver, and the file systems. Called on the running loop, once the first config is known."""
-        driver_root = Path(config().flags.plugin.container_driver_root or "/")
-        host = self._host(driver_root)
+        make_driver, host, platform = self._reach(Path(config().flags.plugin.container_driver_root or "/"))
         hardware = DriverThreads(
-            self._make_driver(driver_root),
+            make_driver,
             host,
-            self._platform(driver_root),
+            platform,
             call_timeout_seconds=lambda: config().reconcile.driver_call_timeout,
             on_events=on_events,
             on_watch_changed=on_watch_changed,
@@ -77,19 +75,14 @@ class Node:
 
         return asyncio.run(read())
 
-    def _make_driver(self, driver_root: Path) -> Callable[[], Driver]:
-        return NvmlDriver if self.simulated is not None else lambda: LocalDriver(driver_root)
-
-    def _host(self, driver_root: Path) -> Host:
-        """Device nodes are looked for in the driver root if it has a `dev`."""
+    def _reach(self, driver_root: Path) -> tuple[Callable[[], Driver], Host, Callable[[Sequence[str]], Platform]]:
+        """How to make a driver, the file systems, and what tells the platform from the GPUs' names."""
         if self.simulated is not None:
-            return self.simulated.host
-        return Host(self.root, dev_root=driver_root if (driver_root / "dev").is_dir() else None)
+            return NvmlDriver, self.simulated.host, lambda _: Platform.NVML
+        from device_plugin.supervisor.local_driver import LocalDriver, LocalPlatform  # noqa: PLC0415 - as for a simulated node
 
-    def _platform(self, driver_root: Path) -> Callable[[Sequence[str]], Platform]:
-        if self.simulated is not None:
-            return lambda _: Platform.NVML
-        return LocalPlatform(driver_root, self.logger)
+        dev_root = driver_root if (driver_root / "dev").is_dir() else None  # device nodes are looked for there if it has any
+        return lambda: LocalDriver(driver_root), Host(self.root, dev_root=dev_root), LocalPlatform(driver_root, self.logger)
 
 
 def load_config(arguments: argparse.Namespace, node: Node) -> Loaded:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -34,7 +33,7 @@ class Player:
         self._node, self._path, self._clock = node, path, clock
         self._start = clock()
         self._steps = sorted(steps, key=lambda step: step.at_seconds)
-        self._digest = self._read()[1]
+        self._text = self._read()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._log = get_logger(node=node.name)
@@ -67,10 +66,10 @@ class Player:
             self.turn()
 
     def _follow(self) -> None:
-        text, digest = self._read()
-        if text is None or digest == self._digest:
+        text = self._read()
+        if text is None or text == self._text:
             return
-        self._digest = digest
+        self._text = text
         try:
             profile = parse_profile(text, str(self._path))
         except ConfigError as error:
@@ -82,12 +81,11 @@ class Player:
         self._steps = sorted((step for step in profile.faults if step.at_seconds > elapsed), key=lambda step: step.at_seconds)
         self._log.info("profile.changed", gpus=len(profile.gpus))
 
-    def _read(self) -> tuple[str | None, str | None]:
-        """The file's text and its digest; neither where there is none, or while it is being replaced."""
+    def _read(self) -> str | None:
+        """The file's text; None where there is none, or while it is being replaced."""
         if self._path is None:
-            return None, None
+            return None
         try:
-            text = self._path.read_text()
+            return self._path.read_text()
         except (OSError, UnicodeDecodeError):
-            return None, None
-        return text, hashlib.sha256(text.encode()).hexdigest()
+            return None

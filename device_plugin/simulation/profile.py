@@ -211,7 +211,7 @@ def load_profile(name_or_path: str | Path) -> NodeProfile:
 def profile_path(name_or_path: str | Path) -> Path:
     """The file behind a shipped profile's name, or the path itself."""
     shipped = PROFILES / f"{name_or_path}.yaml"
-    return shipped if str(name_or_path) in shipped_profiles() else Path(name_or_path)
+    return shipped if shipped.parent == PROFILES and shipped.is_file() else Path(name_or_path)
 
 
 def shipped_profiles() -> tuple[str, ...]:

@@ -153,6 +153,6 @@ def _capability_lines(machine: Machine) -> Iterator[str]:
     yield "config 1\nmonitor 2\n"
     for minor in sorted(gpu.minor for gpu in machine.gpus if gpu.minor is not None):
         for instance in range(_INSTANCES):
-            yield f"gpu{minor}/gi{instance}/access {capability_minor(minor, instance)}\n"
-            for compute in range(_COMPUTE_INSTANCES):
-                yield f"gpu{minor}/gi{instance}/ci{compute}/access {capability_minor(minor, instance, compute)}\n"
+            first, path = capability_minor(minor, instance), f"gpu{minor}/gi{instance}"
+            yield f"{path}/access {first}\n"
+            yield from (f"{path}/ci{compute}/access {first + 1 + compute}\n" for compute in range(_COMPUTE_INSTANCES))

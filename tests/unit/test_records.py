@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from dataclasses import field, replace
+from dataclasses import asdict, field, fields, replace
 
 import pytest
 
@@ -74,6 +74,20 @@ def test_a_record_has_no_other_attributes():
     assert not hasattr(Pair(1), "__dict__")
 
 
+def test_a_field_without_a_default_comes_before_those_with_one():
+    with pytest.raises(SyntaxError, match="default"):
+
+        @record
+        class Odd:
+            first: int = 0
+            second: int
+
+
+def test_a_record_is_the_class_that_was_written():
+    assert (Pair.__name__, Pair.__qualname__, Pair.__module__) == ("Pair", "Pair", __name__)
+    assert Place.__doc__ is None
+
+
 def test_each_value_has_defaults_of_its_own():
     assert Pair(1).more is not Pair(1).more
     assert Pair(3, ("a", "b")).total == 5
@@ -83,6 +97,8 @@ def test_each_value_has_defaults_of_its_own():
 
 def test_a_record_is_replaced_matched_and_copied():
     assert replace(Pair(1, ("a",)), left=2) == Pair(2, ("a",))
+    assert asdict(Pair(1, ("a",))) == {"left": 1, "right": ("a",), "more": {}}
+    assert [each.name for each in fields(Place)] == ["line", "column"]
     match Place(1, 2):
         case Place(line, column):
             assert (line, column) == (1, 2)

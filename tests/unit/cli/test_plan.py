@@ -247,7 +247,7 @@ def test_the_simulation_is_in_the_log(run_command):
 def test_a_real_node_is_not_called_simulated(plan, monkeypatch, tmp_path):
     """The same driver object, but not through --simulate: a simulated library is put where NVIDIA's would be loaded."""
     with SimulatedNode("l4x4", root=tmp_path) as node:
-        monkeypatch.setattr("device_plugin.cli.node.LocalDriver", lambda _root: NvmlDriver())
+        monkeypatch.setattr("device_plugin.supervisor.local_driver.LocalDriver", lambda _root: NvmlDriver())
         monkeypatch.setattr("device_plugin.cli.node.REAL_ROOT", node.root)
         finished = plan(f"--driver-root-ctr-path={node.root}")
         assert finished.out.startswith("This node: 4 GPUs, ")
