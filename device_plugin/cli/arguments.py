@@ -97,7 +97,7 @@ def parse_arguments(argv: Sequence[str], environment: Mapping[str, str] | None =
     words = _spelled_out(argv)
     if not words or (words[0] not in COMMANDS and words[0] not in ("-h", "--help", "--version")):
         words.insert(0, "run")
-    arguments = make_parser(only=words[0]).parse_args(words)
+    arguments = make_parser(only=words[0] if words[0] in COMMANDS else None).parse_args(words)
     arguments.environment = dict(os.environ if environment is None else environment)
     return arguments
 
@@ -117,7 +117,7 @@ def version_text() -> str:
 
 
 def make_parser(columns: int | None = None, *, only: str | None = None) -> Parser:
-    """The parser of all commands, or of `only` one with the names of all. Its help is as wide as the terminal, or has `columns`."""
+    """The parser of all commands, or of `only` one. Its help is as wide as the terminal, or has `columns`."""
     shape: dict[str, Any] = {"formatter_class": partial(Formatter, width=columns)}
     parser = Parser(
         prog=PROGRAM,
@@ -128,11 +128,10 @@ def make_parser(columns: int | None = None, *, only: str | None = None) -> Parse
     )
     _add_version(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", prog=PROGRAM)
-    for name, text in COMMANDS.items():
-        usage = f"%(prog)s {_USAGES.get(name, '[OPTION...]')}"
+    for name in (only,) if only else COMMANDS:
+        text, usage = COMMANDS[name], f"%(prog)s {_USAGES.get(name, '[OPTION...]')}"
         command = commands.add_parser(name, help=text, description=_sentence(text), usage=usage, **shape)
-        if only in (None, name):
-            _FILLERS[name](command, shape)
+        _FILLERS[name](command, shape)
     return parser
 
 

@@ -55,11 +55,14 @@ class HardwareEvent:
 
 
 class LiveMachine:
-    """Shared by the test or command that plays the hardware and the library's callers. `changed` guards everything."""
+    """Shared by the test or command that plays the hardware and the library's callers. `changed` guards everything.
+
+    `lacking` names the functions that some GPU or MIG device does not support.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.changed = threading.Condition()
-        self.machine = machine
+        self.machine, self.lacking = machine, _lacking(machine)
         self.driver_loads = 0  # counts loads and unloads of the kernel driver; sessions of an earlier one are dead
         self.delay_seconds = 0.0
         self._rules: list[Rule] = []
@@ -70,7 +73,7 @@ class LiveMachine:
         with self.changed:
             if machine.driver_version != self.machine.driver_version:
                 self.driver_loads += 1
-            self.machine = machine
+            self.machine, self.lacking = machine, _lacking(machine)
             self.changed.notify_all()
 
     def add_rule(self, rule: Rule) -> None:
@@ -121,3 +124,8 @@ class LiveMachine:
     @property
     def is_closed(self) -> bool:
         return self._is_closed
+
+
+def _lacking(machine: Machine) -> frozenset[str]:
+    of_gpus = (gpu.unsupported for gpu in machine.gpus)
+    return frozenset().union(*of_gpus, *(instance.unsupported for gpu in machine.gpus for instance in gpu.mig))

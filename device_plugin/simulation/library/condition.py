@@ -22,16 +22,16 @@ _SAME_NODE, _ACROSS = 40, 50  # NVML's topology levels for GPUs whose common anc
 
 def _far_end(session: Session, device: Any, link: Any) -> SimulatedGpu | None:
     """The GPU at the far end of a link, None for an NVSwitch. Links go by target in NVML's order, those to switches last."""
-    gpu, nvlinks = session.gpu(device), session.machine.nvlinks
-    first = 0
-    for other in session.machine.gpus:
-        first += nvlinks.get((gpu.uuid, other.uuid), 0)
-        if number(link) < first:
+    gpu, machine, place = session.gpu(device), session.machine, number(link)
+    links = 0
+    for other in machine.gpus if machine.nvlinks else ():
+        links += machine.nvlinks.get((gpu.uuid, other.uuid), 0)
+        if place < links:
             return other
-    if number(link) < first + gpu.switch_links:
+    links += gpu.switch_links
+    if place < links:
         return None
-    has_links = first + gpu.switch_links > 0
-    raise Refusal(pynvml.NVML_ERROR_INVALID_ARGUMENT if has_links else pynvml.NVML_ERROR_NOT_SUPPORTED)
+    raise Refusal(pynvml.NVML_ERROR_INVALID_ARGUMENT if links else pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 def get_link_state(session: Session, device: Any, link: Any, is_active: Any) -> None:
