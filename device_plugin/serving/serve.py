@@ -29,6 +29,7 @@ def serve(
     now: float,
     grace_seconds: float,
     silent: bool = False,
+    owed: frozenset[str] = frozenset(),
 ) -> Served:
     """What kubelet is to be shown now.
 
@@ -40,9 +41,10 @@ def serve(
     while its hardware is there, and listed for at least one round, `grace_seconds`, 5 s after the last answer that named it and,
     where `held` tells, until no pod holds it. One that comes back leaves no longer.
 
-    A resource that is in the Offer no more is `closing`: first with its leaving devices, then for exactly one round with none (the
-    empty list is what takes its figures to zero at once), then it is not there, and its server may go. So with the same
-    arguments the result stays the same, but for that one step.
+    A resource that is in the Offer no more is `closing`: first with its leaving devices, then with none for one round and for as
+    long as it is in `owed`, the resources whose list kubelet has yet to be given (the empty list is what takes its figures to zero
+    at once), then it is not there, and its server may go. So with the same arguments the result stays the same, but for that one
+    step.
     """
     use = Use(held, answered, now, grace_seconds, silent)
     hardware = _Hardware(inventory)
@@ -69,7 +71,7 @@ def serve(
     closing = (
         replace(resource, devices=leaving[name], closing=True)
         for name, resource in before.items()
-        if name not in offered and (leaving[name] or not _was_emptied(resource))
+        if name not in offered and (leaving[name] or name in owed or not was_emptied(resource))
     )
     return Served(tuple(sorted((*map(show, offer.resources), *closing), key=lambda resource: resource.name)))
 
@@ -82,6 +84,7 @@ def next_change_at(
     grace_seconds: float,
     *,
     silent: bool = False,
+    owed: frozenset[str] = frozenset(),
 ) -> float | None:
     """When `serve` is to be called again though nothing happens, in Unix seconds, `now` at the earliest.
 
@@ -90,7 +93,9 @@ def next_change_at(
     use = Use(held, answered, now, grace_seconds, silent)
     times = []
     for resource in served.resources:
-        if _was_emptied(resource):
+        if was_emptied(resource):
+            if resource.name in owed:
+                continue
             return now
         for device in resource.devices:
             if device.leaving_since is None:
@@ -104,8 +109,8 @@ def next_change_at(
     return min(times, default=None)
 
 
-def _was_emptied(resource: ServedResource) -> bool:
-    """Whether kubelet was shown the last, empty list of a closing resource."""
+def was_emptied(resource: ServedResource) -> bool:
+    """Whether what kubelet is shown of a closing resource is its last, empty list."""
     return resource.closing and not resource.devices
 
 

@@ -33,6 +33,7 @@ class ConfigKeeper:
         self._environment, self._flags, self._logger = environment, flags, logger
         self._seen: SourceText | None = None
         self._refused: str | None = None
+        self._untried: list[Loaded] = []  # were in force before this one, and nothing has been served since
         self.awaits_node = False
 
     def look(self, forbids: Callable[[Loaded], Sequence[Problem]], *, force: bool = False) -> bool:
@@ -57,6 +58,22 @@ class ConfigKeeper:
             self._refuse(error.problems)
             return False
 
+    def withdraw(self, problems: Sequence[Problem]) -> bool:
+        """Go back to the config before, since the one in force, let in while the node was not known, cannot be used on it.
+
+        False if there was none before, or if what is in force has been served.
+        """
+        if not self._untried:
+            return False
+        self.loaded = self._untried.pop()
+        self.awaits_node = True
+        self._refuse(problems)
+        return True
+
+    def note_served(self) -> None:
+        """What is in force can be used on this node: it is not withdrawn any more."""
+        self._untried.clear()
+
     def _consider(self, text: SourceText, forbids: Callable[[Loaded], Sequence[Problem]]) -> bool:
         loaded = load(text.text, file=text.path, environment=self._environment, flags=self._flags)
         is_in_force = self.loaded is not None and loaded.config.model_dump() == self.loaded.config.model_dump()
@@ -70,6 +87,7 @@ class ConfigKeeper:
             self._logger.info("config.unchanged", config_hash=loaded.hash[:12], path=text.path)
             return False
         previous, self.loaded = self.loaded, loaded
+        self._untried += [previous] if previous else []
         self._logger.info(
             "config.loaded",
             path=text.path,

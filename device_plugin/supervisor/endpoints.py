@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from device_plugin.logs import Logger
     from device_plugin.supervisor.tasks import Tasks
 
+OWED_SECONDS = 10.0  # kubelet dials back within milliseconds; one that does not want the resource never will
 SENT_SECONDS = 1.0  # a list is sent within milliseconds, unless kubelet has stopped reading
 STOP_GRACE_SECONDS = 2.0  # answers take milliseconds; the process has 5 s to end
 
@@ -31,6 +32,7 @@ class Endpoint:
 
     server: ResourceServer
     snapshot: Snapshot
+    shown_at: float  # since when the snapshot is this one, by the loop's clock
     registration: Registration | None = None
     task: asyncio.Task[None] | None = None
 
@@ -101,7 +103,7 @@ class Endpoints:
         for name, snapshot in snapshots.items():
             endpoint = self._endpoints.get(name)
             if endpoint is not None and endpoint.snapshot != snapshot:
-                endpoint.snapshot = snapshot
+                endpoint.snapshot, endpoint.shown_at = snapshot, asyncio.get_running_loop().time()
                 endpoint.server.update(snapshot)
 
     async def _show_in_order(self, snapshots: Mapping[str, Snapshot]) -> None:
@@ -117,6 +119,16 @@ class Endpoints:
             await asyncio.gather(*(server.wait_listed(SENT_SECONDS) for server in ready))
         self.show(snapshots)
 
+    def owes(self, name: str) -> bool:
+        """Whether kubelet has yet to be given that resource's list, and may be expected to take it."""
+        endpoint = self._endpoints.get(name)
+        if endpoint is None:
+            return name not in self._failures  # an earlier process showed it, or did not get to that
+        if endpoint.registration is None or self._presence is None or not self._presence.kubelet.is_accepting:
+            return False
+        waited = asyncio.get_running_loop().time() - endpoint.shown_at
+        return not endpoint.registration.is_registered and waited < OWED_SECONDS
+
     def note_forgotten(self, name: str) -> None:
         """Kubelet has none of that resource's devices though it was given them: it is registered anew."""
         endpoint = self._endpoints.get(name)
@@ -131,7 +143,7 @@ class Endpoints:
     async def _open(self, name: str, snapshot: Snapshot) -> Endpoint:
         server = ResourceServer(name, self._directory, answered=partial(self._answered, name), logger=self._logger)
         await server.start(snapshot)
-        endpoint = Endpoint(server, snapshot)
+        endpoint = Endpoint(server, snapshot, asyncio.get_running_loop().time())
         self._logger.info("resource.served", resource=name, devices=len(snapshot.resource.devices), endpoint=server.endpoint)
         if self._presence is not None:
             endpoint.registration = Registration(server, self._presence, logger=self._logger)

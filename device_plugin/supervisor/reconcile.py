@@ -13,7 +13,7 @@ from device_plugin.errors import ConfigError
 from device_plugin.health.cause import CauseKind
 from device_plugin.kubelet.snapshot import Snapshot
 from device_plugin.logs import log_problem
-from device_plugin.serving.serve import next_change_at, serve
+from device_plugin.serving.serve import next_change_at, serve, was_emptied
 from device_plugin.sharing.plan import kept_shape, plan
 from device_plugin.supervisor.decisions import delays_start, forbids_reload, forbids_start
 from device_plugin.supervisor.discovery import without_kept
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 PREPARE_SECONDS = 10.0  # reading a driver root and writing small files takes some 10 ms
 ANSWERS_KEPT_SECONDS = 600.0
+OWED_POLL_SECONDS = 0.1
 
 
 class Reconciler:
@@ -64,7 +65,7 @@ class Reconciler:
         self._prepared = Prepared(Injection())
         self._prepared_for: object = None
         self._told: set[Problem] = set()
-        self._awaiting: tuple[Problem, ...] = ()
+        self._awaiting: Offer | None = None  # cannot be served before the node is another
 
     @property
     def has_started(self) -> bool:
@@ -87,12 +88,13 @@ class Reconciler:
 
     def forbids(self, loaded: Loaded, inventory: Inventory | None) -> Sequence[Problem]:
         """Why an edit cannot come into force on this node."""
-        if inventory is None or self.offer is None:
+        current = self.offer or self._awaiting
+        if inventory is None or current is None:
             return ()
-        return forbids_reload(self._plan(inventory, loaded.config), self.offer)
+        return forbids_reload(self._plan(inventory, loaded.config), current)
 
     async def reconcile(self, loaded: Loaded, inventory: Inventory) -> None:
-        """Serve what should be served. Raises ConfigError at the start where only another config would help."""
+        """Serve what should be served, at the start once nothing is `awaited`. Raises ConfigError where only an edit helps."""
         config = loaded.config
         offer = self._plan(inventory, config)
         if not self.has_started and not self._may_start(offer):
@@ -104,14 +106,24 @@ class Reconciler:
         now = self._clock.now()
         self._answered = {id_: at for id_, at in self._answered.items() if now - at < ANSWERS_KEPT_SECONDS}
 
+    @property
+    def awaited(self) -> tuple[Problem, ...]:
+        """What about the node keeps the start waiting."""
+        return delays_start(self._awaiting) if self._awaiting is not None else ()
+
     def next_change_in(self, grace_seconds: float) -> float | None:
         """Seconds until time alone changes what is served, or a socket that could not be made is to be tried; None if neither."""
         if self.served is None or not self.has_started:
             return None
         now = self._clock.now()
         holders = self._holders
-        at = next_change_at(self.served, self._answered, holders.held, now, grace_seconds, silent=holders.are_silent)
-        waits = (None if at is None else max(0.0, at - now), self._endpoints.retry_after_seconds)
+        owed = self._owed()
+        at = next_change_at(self.served, self._answered, holders.held, now, grace_seconds, silent=holders.are_silent, owed=owed)
+        waits = (
+            None if at is None else max(0.0, at - now),
+            self._endpoints.retry_after_seconds,
+            OWED_POLL_SECONDS if owed else None,
+        )
         return min((wait for wait in waits if wait is not None), default=None)
 
     @property
@@ -137,6 +149,7 @@ class Reconciler:
             now=self._clock.now(),
             grace_seconds=loaded.config.reconcile.leaving_grace,
             silent=self._holders.are_silent,
+            owed=self._owed(),
         )
         log_changes(self._logger, before, self.served, config_hash=loaded.hash[:12])
         refuse = loaded.config.health.refuse_unhealthy_restart
@@ -144,6 +157,11 @@ class Reconciler:
             resource.name: Snapshot(resource, inventory.links, self._prepared.injection, refuse_unhealthy_restart=refuse)
             for resource in self.served.resources
         }
+
+    def _owed(self) -> frozenset[str]:
+        """The resources that close and whose last, empty list kubelet has yet to be given."""
+        resources = self.served.resources if self.served is not None else ()
+        return frozenset(resource.name for resource in resources if was_emptied(resource) and self._endpoints.owes(resource.name))
 
     def _plan(self, inventory: Inventory, config: Config) -> Offer:
         if self.offer is None or self._shown is None:
@@ -156,11 +174,11 @@ class Reconciler:
     def _may_start(self, offer: Offer) -> bool:
         if forbidden := forbids_start(offer):
             raise ConfigError(forbidden)
-        waiting = delays_start(offer)
-        if waiting and waiting != self._awaiting:
-            self._logger.warning("plugin.awaits_node", reasons=[problem.message for problem in waiting])
-        self._awaiting = waiting
-        return not waiting
+        before = self.awaited
+        self._awaiting = offer if delays_start(offer) else None
+        if self.awaited and self.awaited != before:
+            self._logger.warning("plugin.awaits_node", reasons=[problem.message for problem in self.awaited])
+        return not self.awaited
 
     def _report_problems(self, problems: Sequence[Problem]) -> None:
         for problem in problems:

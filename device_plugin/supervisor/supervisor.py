@@ -7,6 +7,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from device_plugin.errors import ConfigError
 from device_plugin.health.state import EVERY_GPU, HealthState
 from device_plugin.kubelet.directory import SocketDirectory
 from device_plugin.kubelet.podresources import PodResources
@@ -243,13 +244,17 @@ class Supervisor:
             self._hints.revive()
             forced, self._forced = self._forced, False
             if self._config.look(self._forbids, force=forced):
-                self._health.use(self._current_config().health)
-                self._stop_if_only_a_start_helps()
                 await self._ask_holders()
-                if self._watched is not None:  # both may have other intervals now
-                    self._watched.discoverer.look_soon(fresh=False)
-                    self._watched.prober.want(())
-                self._reconcile_now.set()
+                self._use_config()
+
+    def _use_config(self) -> None:
+        """Another config is in force."""
+        self._health.use(self._current_config().health)
+        self._stop_if_only_a_start_helps()
+        if self._watched is not None:  # both may have other intervals now
+            self._watched.discoverer.look_soon(fresh=False)
+            self._watched.prober.want(())
+        self._reconcile_now.set()
 
     def _forbids(self, loaded: Loaded) -> Sequence[Problem]:
         return self._reconciler.forbids(loaded, self._inventory())
@@ -300,11 +305,26 @@ class Supervisor:
         while True:
             inventory = watched.discoverer.inventory
             if inventory is not None:
-                await self._reconciler.reconcile(self._loaded(), inventory)
+                await self._reconcile(inventory)
                 self._memory.keep(self._health.state, self._reconciler.served)
                 if self._reconciler.awaits_release:
                     self._release_awaited.set()
             await self._reconcile_now.wait(self._reconciler.next_change_in(self._current_config().reconcile.leaving_grace))
+
+    async def _reconcile(self, inventory: Inventory) -> None:
+        """Reconcile; an edit that was let in before the node was known, and cannot be used on it, is taken back."""
+        try:
+            await self._reconciler.reconcile(self._loaded(), inventory)
+            problems = self._reconciler.awaited
+        except ConfigError as error:
+            if not self._config.withdraw(error.problems):
+                raise
+            self._use_config()
+            return
+        if not problems:
+            self._config.note_served()
+        elif self._config.withdraw(problems):
+            self._use_config()
 
     async def _follow_holders(self) -> None:
         use = UseTeller(self._logger)

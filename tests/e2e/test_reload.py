@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from device_plugin.simulation.kubelet_plugin import PluginClient
 from device_plugin.simulation.kubelet_record import Happening
 
 GPU = "nvidia.com/gpu"
@@ -157,6 +158,31 @@ async def test_a_resource_that_goes_leaves_then_shows_nothing_then_closes(rig, f
         assert list(node.sockets.glob("gpu-device-plugin-*.sock")) == [
             node.sockets / "gpu-device-plugin-nvidia.com-gpu.shared.sock"
         ]
+
+
+@pytest.mark.parametrize("dials_back_after", [0.0, 0.5])
+async def test_a_resource_that_went_while_the_plugin_was_away_shows_its_empty_list_before_it_closes(
+    rig, fast, monkeypatch, dials_back_after
+):
+    """Kubelet keeps the capacity of a resource whose socket is gone before it could dial back (kubernetes/kubernetes#52190)."""
+    node = rig(config=fast(shared(2, ", rename: gpu.shared")))
+    async with node.kubelet:
+        async with node.running(kubelet=False):
+            assert len(node.healthy(SHARED)) == 16
+        node.write(fast())
+        await asyncio.sleep(0.3)  # longer than the grace: nothing is left to be listed as leaving
+        dial = PluginClient.dial
+
+        async def dial_late(self, timeout_seconds):
+            await asyncio.sleep(dials_back_after)
+            await dial(self, timeout_seconds)
+
+        monkeypatch.setattr(PluginClient, "dial", dial_late)
+        async with node.running(kubelet=False):
+            await node.wait_log("resource.closed")
+            assert len(node.healthy(GPU)) == 8
+            assert not node.lists(SHARED)[-1].devices
+            assert not node.kubelet.manager.resources[SHARED].devices
 
 
 async def test_back_and_forth_before_the_grace_is_over_is_no_gap(rig, fast):

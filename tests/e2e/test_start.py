@@ -98,6 +98,32 @@ async def test_not_to_fail_means_to_try_again_until_the_driver_is_there(rig, fas
         assert len(node.of("driver.away")) == 1
 
 
+@pytest.mark.parametrize(
+    ("edit", "kind"),
+    [
+        (PATIENT + "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 60000}]}}\n", "too-large"),
+        (PATIENT.replace("{", "{migStrategy: single, "), "mig-single"),
+    ],
+)
+async def test_an_edit_while_the_driver_is_away_is_taken_back_if_the_node_cannot_be_served_by_it(rig, fast, edit, kind):
+    """The last good config is served, as after an edit on a node that is known (NVIDIA/gpu-operator#412), and the edit refused."""
+    good = PATIENT.replace("{", "{migStrategy: mixed, ")
+    node = rig("a100-mig-mixed", config=fast(good))
+    node.node.unload_driver()
+    async with node.running(ready=False):
+        await node.wait_log("driver.away")
+        node.write(fast(edit))
+        await node.wait_log("config.loaded", 2)
+        node.node.load_driver()
+        await node.wait_log("plugin.became_ready")
+        assert len(node.of("config.refused")) == 1
+        assert {entry["kind"] for entry in node.of("problem.found") if entry["log_level"] == "error"} == {kind}
+        assert node.healthy("nvidia.com/mig-1g.5gb")
+        node.write(fast(good + "devices: {exclude: [0]}\n"))
+        await node.wait(lambda: node.uuid(0) not in node.healthy())
+        assert len(node.of("config.refused")) == 1
+
+
 async def test_a_library_that_does_not_go_with_the_driver_ends_a_waiting_process_after_its_time(rig, fast):
     """The library stays loaded as long as the process lives, so waiting on is of no use (NVIDIA/k8s-device-plugin#221)."""
     node = rig(config=fast(PATIENT).replace("leavingGrace", "exitAfterDriverLoss: 300ms, leavingGrace"))

@@ -67,6 +67,7 @@ class Plugin:
     now: float = 1000.0
     grace: float = 60.0
     silent: bool = False
+    owed: frozenset = frozenset()
     served: Served | None = None
 
     def serve(self, an_offer):
@@ -80,11 +81,12 @@ class Plugin:
             now=self.now,
             grace_seconds=self.grace,
             silent=self.silent,
+            owed=self.owed,
         )
         return self.served
 
     def next_change(self):
-        return next_change_at(self.served, self.answered, self.held, self.now, self.grace, silent=self.silent)
+        return next_change_at(self.served, self.answered, self.held, self.now, self.grace, silent=self.silent, owed=self.owed)
 
     def listed(self, name="nvidia.com/gpu"):
         """ID -> why it is not Healthy (empty text: Healthy); None where the resource is not served."""

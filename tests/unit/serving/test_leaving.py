@@ -137,6 +137,31 @@ def test_a_resource_closes_in_three_steps(world):
     assert plugin.next_change() is None
 
 
+def test_an_empty_list_that_kubelet_has_yet_to_be_given_is_kept_for_it(world):
+    """Else kubelet never hears of it, and keeps the capacity of a resource that nobody serves (kubernetes/kubernetes#52190)."""
+    plugin = world.plugin(world.gpu(0), held={}, grace=0.0)
+    for an_offer in (world.offer(gpu=world.whole("GPU-0")), world.offer(), world.offer()):
+        plugin.serve(an_offer)
+    plugin.owed = frozenset({GPU})
+    for _ in range(3):
+        plugin.serve(world.offer())
+        assert plugin.listed() == {}
+        assert plugin.next_change() is None
+    plugin.owed = frozenset()
+    assert plugin.next_change() == plugin.now
+    plugin.serve(world.offer())
+    assert plugin.listed() is None
+
+
+def test_what_is_owed_is_not_owed_to_a_resource_that_comes_back(world):
+    plugin = world.plugin(world.gpu(0), held={}, grace=0.0, owed=frozenset({GPU}))
+    full = world.offer(gpu=world.whole("GPU-0"))
+    for an_offer in (full, world.offer(), world.offer(), full):
+        plugin.serve(an_offer)
+    assert plugin.listed() == {"GPU-0": ""}
+    assert not plugin.served.resource(GPU).closing
+
+
 def test_a_resource_that_never_had_a_device_closes_too(world):
     """Its server stands, so it gets its empty, closing round."""
     plugin = world.plugin(world.gpu(0), held={})

@@ -140,3 +140,26 @@ def test_what_is_in_force_is_not_refused_when_the_node_has_changed_under_it(keep
     assert not keeper.look(lambda _: [make.problem(ProblemKind.TOO_LARGE)], force=True)
     assert not keeper.awaits_node
     assert (keeper.problems, log.of("config.refused")) == ((), [])
+
+
+def test_what_was_let_in_unseen_is_withdrawn_one_edit_at_a_time(keeper, path, log, make):
+    """Edits while the node was not known, none of which can be used on it: the one that was there before them goes on."""
+    for text in (GOOD, OTHER, OTHER + "devices: {exclude: [0]}\n"):
+        path.write_text(text)
+        keeper.look(allow)
+    assert keeper.withdraw([make.problem(ProblemKind.TOO_LARGE)])
+    assert strategy(keeper) == "mixed"
+    assert keeper.awaits_node
+    assert keeper.withdraw([make.problem(ProblemKind.TOO_LARGE)])
+    assert strategy(keeper) == "none"
+    assert not keeper.withdraw([make.problem()]), "the first one has none before it"
+    assert [problem.kind for problem in keeper.problems] == [ProblemKind.TOO_LARGE]
+
+
+def test_what_has_been_served_is_not_withdrawn(keeper, path, make):
+    for text in (GOOD, OTHER):
+        path.write_text(text)
+        keeper.look(allow)
+    keeper.note_served()
+    assert not keeper.withdraw([make.problem()])
+    assert strategy(keeper) == "mixed"
