@@ -15,14 +15,21 @@ if TYPE_CHECKING:
 DIRECTORY = "/dev/nvidia-caps-imex-channels"
 
 
+def missing_channels(inventory: Inventory, config: Config) -> str | None:
+    """Which of the channels that the config asks for this node lacks, as a clause; None where it has them all."""
+    missing = [f"channel{number}" for number in config.imex.channel_ids if number not in inventory.imex_channels]
+    return f"this node has no IMEX {join_words(missing)} in {DIRECTORY}" if missing else None
+
+
 def has_required_channels(inventory: Inventory, config: Config, report: Report) -> bool:
     """Whether containers can be given what `imex.required` asks for. A channel that is not there is reported in any case."""
-    missing = [f"channel{number}" for number in config.imex.channel_ids if number not in inventory.imex_channels]
-    if not missing:
+    missing = missing_channels(inventory, config)
+    if missing is None:
         return True
-    found = f"this node has no IMEX {join_words(missing)} in {DIRECTORY}"
     if config.imex.required:
-        report.error(ProblemKind.PLATFORM, f"{found}, and it is required; nothing is offered", "imex.required")
+        report.error(
+            ProblemKind.PLATFORM, f"{missing}, and it is required; no container can be started with a GPU", "imex.required"
+        )
         return False
-    report.warn(ProblemKind.UNMET, f"{found}; containers start without it", "imex.channelIDs")
+    report.warn(ProblemKind.UNMET, f"{missing}; containers start without it", "imex.channelIDs")
     return True

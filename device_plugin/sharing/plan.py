@@ -60,10 +60,8 @@ def _share_hardware(inventory: Inventory, config: Config, keep_shape: Shape | No
     selection = select_gpus(inventory, config, report)
     report_faults(selection, report)
     report_idle_patterns(selection.gpus, config, report)
-    if selection.gpus and not has_required_channels(inventory, config, report):
-        for gpu in selection.gpus:
-            report.withhold(gpu.index, gpu.uuid, "a required IMEX channel is missing")
-        return []
+    if selection.gpus:
+        has_required_channels(inventory, config, report)
     if inventory.platform is Platform.WSL:
         gpus: Sequence[Gpu] = selection.gpus
         named = collapse_wsl(selection, config, report)

@@ -12,6 +12,7 @@ from device_plugin.errors import InjectionImpossible
 from device_plugin.health.state import EVERY_GPU
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 from device_plugin.records import record
+from device_plugin.sharing.channels import missing_channels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,10 +44,22 @@ def prepare(
 ) -> Prepared:
     """The Injection for this node, its CDI specifications written where they are needed. Reads and writes files.
 
-    `devices` are those that Allocate may name from now on; `held` what pods hold, None where that cannot be known. A
-    specification that cannot be written, or a name in it that no runtime would resolve, is no error here: with another strategy
-    left the answers go without CDI, with none left the GPU cannot be injected.
+    `devices` are those that Allocate may name from now on; `held` what pods hold, None where that cannot be known. Without an IMEX
+    channel that is required nothing can be injected. A specification that cannot be written, or a name in it that no runtime would
+    resolve, is no error here: with another strategy left the answers go without CDI, with none left the GPU cannot be injected.
     """
+    prepared = _with_specs(inventory, config, settings, devices, held)
+    missing = missing_channels(inventory, config) if config.imex.required else None
+    return prepared if missing is None else replace(prepared, impossible={**prepared.impossible, (EVERY_GPU, None): missing})
+
+
+def _with_specs(
+    inventory: Inventory,
+    config: Config,
+    settings: Settings,
+    devices: Iterable[Device],
+    held: Mapping[str, frozenset[str]] | None,
+) -> Prepared:
     injection = injection_from(config, inventory)
     uses_cdi = any(strategy.is_cdi for strategy in injection.strategies)
     hardware = {device.hardware_id: device for device in devices}
