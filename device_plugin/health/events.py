@@ -30,7 +30,9 @@ def on_event(state: HealthState, event: Event, inventory: Inventory, policy: Xid
 
     It hits everything on its GPU, or the MIG devices that it names: a GPU or compute instance id alone narrows it too. An event
     whose GPU the driver cannot name hits every GPU, each with a cause of its own, so that each recovers by its own evidence. An
-    event of a GPU that is not ours hits nothing. A cause that is there already keeps its time, so a burst is one transition.
+    event of a GPU that is not ours hits nothing. Nor does one that names a MIG device which the inventory does not have
+    (`is_unplaced`): that may have been made since, so the event should be tried on the next inventory. A cause that is there
+    already keeps its time, so a burst is one transition.
 
     `wants_probe` names the GPUs to look at next: the driver's recovery action says more than the XID (as NVIDIA's DRA driver does,
     kubernetes-sigs/dra-driver-nvidia-gpu#1441), and with `askDriver` it alone decides.
@@ -49,7 +51,8 @@ def on_event(state: HealthState, event: Event, inventory: Inventory, policy: Xid
         return edit.done(verdict=verdict, note=f"{describe(event.xid)} came from {event.gpu_uuid}, which is no GPU of this node")
     if not all(targets.values()):
         instance = f"GPU instance {event.gpu_instance_id}, compute instance {event.compute_instance_id}"
-        return edit.done(verdict=verdict, note=f"{describe(event.xid)} names no MIG device of {event.gpu_uuid} ({instance})")
+        note = f"{describe(event.xid)} names no MIG device that is known of {event.gpu_uuid} ({instance})"
+        return edit.done(verdict=verdict, note=note, is_unplaced=True)
     for uuid, hit in targets.items():
         gpu = replace(edit.gpu(uuid), clean_since=None)
         if verdict.action is XidAction.ASK_DRIVER:

@@ -106,7 +106,7 @@ class Change:
     """What a function of this package made of a state.
 
     `wants_probe` names GPUs whose condition should be read at once, ascending. `verdict` is what the policy said about an event.
-    `note` says why an event hit nothing.
+    `note` says why an event hit nothing; `is_unplaced` that it named a MIG device which the inventory does not have.
     """
 
     state: HealthState
@@ -114,6 +114,7 @@ class Change:
     wants_probe: tuple[str, ...] = ()
     verdict: XidVerdict | None = None
     note: str | None = None
+    is_unplaced: bool = False
 
 
 class Edit:
@@ -166,6 +167,7 @@ class Edit:
         wants_probe: Iterable[str] = (),
         verdict: XidVerdict | None = None,
         note: str | None = None,
+        is_unplaced: bool = False,
         boot_id: str | None = None,
     ) -> Change:
         """The new state and what came of it. Where nothing changed, the state is the very one from before."""
@@ -180,4 +182,5 @@ class Edit:
             wants_probe=tuple(sorted(wants_probe)),
             verdict=verdict,
             note=note,
+            is_unplaced=is_unplaced,
         )

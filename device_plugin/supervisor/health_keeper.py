@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from device_plugin.supervisor.clock import SteadyClock
 
 
+UNPLACED_SECONDS = 60.0  # the hardware is read again within some seconds of an event
+
+
 class HealthKeeper:
     """Holds the HealthState. `changed` is called after every transition, `probe_wanted` when GPUs should be looked at at once."""
 
@@ -52,6 +55,7 @@ class HealthKeeper:
         self._policy, self._rules = XidPolicy(), RecoveryRules()
         self._settings: Health | None = None
         self._hanging: dict[str, str] = {}
+        self._unplaced: dict[Event, float] = {}  # of MIG devices not known yet, and when they came
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -86,8 +90,15 @@ class HealthKeeper:
 
     def note_inventory(self, inventory: Inventory) -> None:
         """The hardware was read: the driver is there, and these GPUs are."""
-        self._take(on_driver_back(self.state, self._clock.now()))
-        self._take(on_inventory(self.state, inventory, self._clock.now()))
+        now = self._clock.now()
+        self._take(on_driver_back(self.state, now))
+        self._take(on_inventory(self.state, inventory, now))
+        self._unplaced = {event: since for event, since in self._unplaced.items() if now - since < UNPLACED_SECONDS}
+        for event in tuple(self._unplaced):
+            change = on_event(self.state, event, inventory, self._policy, now)
+            if not change.is_unplaced:
+                del self._unplaced[event]
+                self._take(change)
 
     def note_driver_lost(self, reason: str) -> None:
         self._take(on_driver_lost(self.state, reason, self._clock.now()))
@@ -97,6 +108,8 @@ class HealthKeeper:
         for event, count in Counter(events).items():
             self.xids_seen[event.xid] += count
             change = on_event(self.state, event, inventory, self._policy, self._clock.now())
+            if change.is_unplaced:
+                self._unplaced[event] = self._clock.now()
             self._logger.warning(
                 "xid.received",
                 xid=event.xid,

@@ -159,9 +159,10 @@ class EventThread:
                     retry_seconds = min(retry_seconds * 2, self.LAST_RETRY_SECONDS)
                 proof_seconds = 0.0
             except Exception as error:  # noqa: BLE001 - the guard of this thread: whatever ends the watch is reported and tried again
+                if time.monotonic() - began > self.LAST_RETRY_SECONDS:  # it worked for a while: one failure is not worth a word
+                    retry_seconds, proof_seconds = self.FIRST_RETRY_SECONDS, 0.0
+                    continue
                 self._on_loop(self._changed, {"*": str(error) if isinstance(error, DriverError) else repr(error)})
-                if time.monotonic() - began > self.LAST_RETRY_SECONDS:
-                    retry_seconds = self.FIRST_RETRY_SECONDS  # it worked for a while
                 proof_seconds = self.SLICE_SECONDS
                 self._pause(generation, retry_seconds)
                 retry_seconds = min(retry_seconds * 2, self.LAST_RETRY_SECONDS)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from device_plugin.supervisor import discoverer
 from device_plugin.supervisor.discoverer import DriverAway
 from device_plugin.supervisor.prober import AccessLost
 
@@ -228,6 +229,43 @@ async def test_an_xid_hits_the_mig_devices_it_names(rig, fast, instance, hit):
         await asyncio.sleep(0.1)
         assert len(node.healthy(resource)) == 3 - hit
         assert len(node.healthy(GPU)) == 7
+
+
+async def test_an_xid_of_a_mig_device_that_is_not_known_yet_hits_it_once_it_is(rig, fast, monkeypatch):
+    """An event with a GPU instance was dropped wholly under MIG (NVIDIA/k8s-device-plugin#1930), here one of an instance made since
+    the last look."""
+    monkeypatch.setattr(discoverer, "SPACING_SECONDS", 1.0)
+    node = rig("dgx-a100", config=fast(MIXED).replace("rediscoveryInterval: 150ms", "rediscoveryInterval: 1h"))
+    node.node.repartition(0, ["2g.10gb"])
+    resource = "nvidia.com/mig-2g.10gb"
+    async with node.running():
+        node.node.repartition(0, ["2g.10gb"] * 3)
+        newest = node.node.gpus[0].mig[-1]
+        node.node.xid(0, 79, newest.gpu_instance, newest.compute_instance)
+        await node.wait_log("xid.received")
+        assert "no MIG device that is known" in node.of("xid.received")[0]["note"]
+        await node.kubelet.wait_allocatable(resource, 2)
+        await node.wait_log("cause.added")
+        assert [(entry["cause"], entry["hardware"]) for entry in node.of("cause.added")] == [("xid", newest.uuid)]
+        assert all(newest.uuid not in entry.healthy for entry in node.lists(resource))
+
+
+async def test_a_required_imex_channel_that_goes_takes_no_capacity_and_no_device_back_without_it(rig, fast):
+    """One lost thing failed every pod of the node (NVIDIA/k8s-device-plugin#1014): the devices stay listed, with the reason."""
+    node = rig("t4", config=fast("imex: {channelIDs: [0], required: true}\n"))
+    channel = node.node.root / "dev/nvidia-caps-imex-channels/channel0"
+    channel.parent.mkdir(parents=True)
+    channel.touch()
+    async with node.running():
+        count = len(node.healthy())
+        channel.unlink()
+        await node.kubelet.wait_allocatable(GPU, 0)
+        assert len(node.lists()[-1].devices) == count
+        [cause] = [entry for entry in node.of("cause.added") if entry["cause"] == "injection"]
+        assert cause["detail"] == "this node has no IMEX channel0 in /dev/nvidia-caps-imex-channels"
+        channel.touch()
+        await node.kubelet.wait_allocatable(GPU, count)
+    assert node.registrations() == 1
 
 
 async def test_a_gpu_recovers_once_the_driver_asks_for_nothing_and_probes_are_calm(rig, fast):

@@ -87,6 +87,7 @@ def test_an_event_of_a_mig_device_that_is_not_there_hits_nothing(sick):
     change = sick.xid(48, "GPU-2", 7, 0)
     assert sick.causes == []
     assert "GPU instance 7" in change.note
+    assert change.is_unplaced, "it may have been made since the inventory was read"
 
 
 def test_ids_on_a_gpu_without_mig_do_not_narrow(sick):

@@ -102,6 +102,24 @@ async def test_a_lost_source_is_told_and_tried_again_ever_later(node, watch, eve
     await eventually(lambda: watch.changes[-1] == {})
 
 
+async def test_one_failure_of_a_watch_that_has_worked_for_long_costs_no_gpu_a_moment(node, watch, eventually, monkeypatch):
+    """One failed wait took every GPU away until it was tried again (NVIDIA/k8s-device-plugin#1640)."""
+
+    class Once(dict):
+        def __getitem__(self, name):
+            return self.pop(name)
+
+    monkeypatch.setattr(EventThread, "LAST_RETRY_SECONDS", 0.1)
+    watch.thread.watch(["GPU-0"])
+    await eventually(lambda: watch.changes == [{}])
+    await asyncio.sleep(0.15)
+    node.failing = Once(wait="broken")
+    await eventually(lambda: len(node.watches) == 2)
+    await eventually(lambda: watch.changes == [{}, {}])
+    node.failing = {"wait": "broken"}
+    await eventually(lambda: watch.changes[-1] == {"*": "wait: broken"})
+
+
 async def test_a_gpu_that_refuses_the_watch_is_asked_again(node, watch, eventually):
     node.unwatched = {"GPU-1": "no"}
     watch.thread.watch(["GPU-0", "GPU-1"])
