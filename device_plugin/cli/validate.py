@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from device_plugin.cli.report import print_problems
 from device_plugin.config.document import decode
 from device_plugin.config.load import load
+from device_plugin.config.notices import find_differences
 from device_plugin.config.source import ConfigSource
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
@@ -38,7 +39,8 @@ def _problems(file: str) -> list[Problem]:
         text = decode(sys.stdin.buffer.read(), name) if file == STANDARD_INPUT else ConfigSource(file=file).read().text
         if text is None:
             return [Problem(Severity.ERROR, ProblemKind.CONFIG, "there is no such file", Origin(name, 1, 1))]
-        problems = load(text, file=name).problems
+        loaded = load(text, file=name)
+        problems = (*loaded.problems, *find_differences(loaded.config))
     except ConfigError as error:
         problems = error.problems
     return [problem if problem.origin.line else replace(problem, origin=Origin(name, 1, 1)) for problem in problems]

@@ -25,8 +25,25 @@ def find_notices(config: Config, environment: Mapping[str, str]) -> list[Problem
         *_risks(config),
         *_shadowed(config, "gpus", config.resources.gpus),
         *_shadowed(config, "mig", config.resources.mig),
-        *_differences(config),
     ]
+
+
+def keys_beyond_peer(config: Config) -> list[str]:
+    """The stated keys that NVIDIA's plugin parses and then ignores (NVIDIA/k8s-device-plugin#353, #628, #1020)."""
+    keys = [f"resources.{kind}" for kind in ("gpus", "mig") if getattr(config.resources, kind)]
+    slicing = config.sharing.time_slicing
+    for index, entry in enumerate(slicing.resources if slicing else ()):
+        path = f"sharing.timeSlicing.resources[{index}]"
+        keys += [f"{path}.devices"] if entry.devices != "all" else []
+        keys += [f"{path}.rename"] if entry.rename is not None else []
+    return keys
+
+
+def find_differences(config: Config) -> list[Problem]:
+    """Those keys, named once, for a reader without a node at hand; where there is one, `plan` knows what comes of them."""
+    keys = keys_beyond_peer(config)
+    message = f"here these take effect, while NVIDIA's plugin ignores them: {', '.join(keys)}"
+    return [Problem(Severity.INFO, ProblemKind.DIFFERENCE, message, config.origin(keys[0]))] if keys else []
 
 
 def _configs_in_environment(environment: Mapping[str, str]) -> Iterator[Problem]:
@@ -112,19 +129,6 @@ def _shadowed(config: Config, kind: str, patterns: tuple[NamedPattern, ...]) -> 
             "matches all that it does",
             config.origin(f"resources.{kind}[{later}].pattern"),
         )
-
-
-def _differences(config: Config) -> Iterator[Problem]:
-    """What NVIDIA's plugin parses and then ignores (NVIDIA/k8s-device-plugin#353, #628, #1020), named once."""
-    keys = [f"resources.{kind}" for kind in ("gpus", "mig") if getattr(config.resources, kind)]
-    slicing = config.sharing.time_slicing
-    for index, entry in enumerate(slicing.resources if slicing else ()):
-        path = f"sharing.timeSlicing.resources[{index}]"
-        keys += [f"{path}.devices"] if entry.devices != "all" else []
-        keys += [f"{path}.rename"] if entry.rename is not None else []
-    if keys:
-        message = f"here these take effect, while NVIDIA's plugin ignores them: {', '.join(keys)}"
-        yield Problem(Severity.INFO, ProblemKind.DIFFERENCE, message, config.origin(keys[0]))
 
 
 def _warning(message: str, origin: Origin) -> Problem:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from device_plugin.config.model import DeviceSelection, Resources
+from device_plugin.config.notices import keys_beyond_peer
 from device_plugin.hardware.model import Platform
 from device_plugin.problems import ProblemKind
 from device_plugin.sharing.channels import has_required_channels
@@ -149,12 +150,8 @@ def _report_differences(
     inventory: Inventory, config: Config, keep_shape: Shape | None, shares: Sequence[Share], report: Report
 ) -> None:
     """Say what NVIDIA's plugin, which reads `resources`, `rename` and `devices` and ignores them, would offer here instead."""
-    slicing = config.sharing.time_slicing
-    paths = [f"resources.{key}" for key in ("gpus", "mig") if getattr(config.resources, key)]
-    for number, entry in enumerate(slicing.resources if slicing else ()):
-        paths += [f"{ENTRIES}[{number}].rename"] if entry.rename is not None else []
-        paths += [f"{ENTRIES}[{number}].devices"] if entry.devices != "all" else []
-    if not paths:
+    slicing, keys = config.sharing.time_slicing, keys_beyond_peer(config)
+    if not keys:
         return
     ignoring = _as_the_peer_reads(config)
     here, there = _count(shares), _count(_share_hardware(inventory, ignoring, keep_shape, Report(ignoring)))
@@ -165,8 +162,8 @@ def _report_differences(
         return
     report.inform(
         ProblemKind.DIFFERENCE,
-        f"resources, rename and devices work here: this node offers {list_counts(here)}. NVIDIA's plugin {outcome}",
-        paths[0],
+        f"here these take effect: {', '.join(keys)}; this node offers {list_counts(here)}. NVIDIA's plugin {outcome}",
+        keys[0],
     )
 
 

@@ -95,7 +95,12 @@ def test_a_mixed_node_as_a_table(plan, config):
         "1 x nvidia.com/gpu (whole)",
         "1 x nvidia.com/gpu (whole)",
     ]
-    assert any("info: here these take effect, while NVIDIA's plugin ignores them" in line for line in lines[11:])
+    [difference] = [line for line in lines[11:] if "NVIDIA's plugin" in line]
+    assert difference.endswith(
+        "config.yaml:2:33: info: here these take effect: sharing.timeSlicing.resources[0].devices, "
+        "sharing.timeSlicing.resources[0].rename, sharing.timeSlicing.resources[1].devices; this node offers nvidia.com/gpu: 4, "
+        "nvidia.com/gpu.shared: 10. NVIDIA's plugin ignores them and would offer nvidia.com/gpu: 40"
+    )
     assert any(re.search(r"config.yaml:3:\d+: warning: .*\b9\b", line) for line in lines[11:])
     assert finished.status == 0
 

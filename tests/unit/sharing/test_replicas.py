@@ -245,7 +245,8 @@ class TestSaid:
         """The peer would have shared all four GPUs under one name: both outcomes are shown."""
         offer = plan(make.gpus(4), make.slicing(entry(10, [0], rename=SHARED)))
         assert look.only(offer, ProblemKind.DIFFERENCE).message == (
-            "resources, rename and devices work here: this node offers nvidia.com/gpu: 3, nvidia.com/gpu.shared: 10. "
+            "here these take effect: sharing.timeSlicing.resources[0].devices, sharing.timeSlicing.resources[0].rename; "
+            "this node offers nvidia.com/gpu: 3, nvidia.com/gpu.shared: 10. "
             "NVIDIA's plugin ignores them and would offer nvidia.com/gpu: 40"
         )
 
