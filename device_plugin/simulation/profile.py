@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from device_plugin.config.document import decode
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 from device_plugin.simulation.instances import WantedInstance, place_instances
@@ -200,18 +201,18 @@ def load_profile(name_or_path: str | Path) -> NodeProfile:
     """The shipped profile of that name, or the one in that file. Raises `ConfigError` with every problem and its place."""
     path = profile_path(name_or_path)
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        known = ", ".join(shipped_profiles())
-        message = f"cannot read the node profile {str(name_or_path)!r} ({error}); give a YAML file or one of: {known}"
+        content = path.read_bytes()
+    except OSError as error:
+        is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+        found = "there is no such node profile" if is_missing else f"cannot be read: {error.strerror or error}"
+        message = f"{found}; give a YAML file or one of: {', '.join(shipped_profiles())}"
         raise ConfigError([Problem(Severity.ERROR, ProblemKind.CONFIG, message, Origin(str(path)))]) from error
-    return parse_profile(text, str(path))
+    return parse_profile(decode(content, str(path)), str(path))
 
 
 def profile_path(name_or_path: str | Path) -> Path:
     """The file behind a shipped profile's name, or the path itself."""
-    shipped = PROFILES / f"{name_or_path}.yaml"
-    return shipped if shipped.parent == PROFILES and shipped.is_file() else Path(name_or_path)
+    return PROFILES / f"{name_or_path}.yaml" if str(name_or_path) in shipped_profiles() else Path(name_or_path)
 
 
 def shipped_profiles() -> tuple[str, ...]:

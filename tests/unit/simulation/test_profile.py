@@ -100,9 +100,28 @@ def test_a_path_and_a_name(tmp_path):
 
 
 def test_a_profile_that_is_not_there(tmp_path):
-    """The message names the shipped ones."""
-    with pytest.raises(ConfigError, match="dgx-a100, dgx-h100"):
-        load_profile("dgx-z9")
+    """The message says so in plain words, and names the shipped ones."""
+    (tmp_path / "file").touch()
+    for missing in ("dgx-z9", tmp_path / "file/a.yaml"):
+        with pytest.raises(ConfigError) as refused:
+            load_profile(missing)
+        assert str(refused.value) == (
+            f"{missing}: error: there is no such node profile; give a YAML file or one of: {', '.join(sorted(SHIPPED))}"
+        )
+
+
+def test_a_profile_that_cannot_be_read(tmp_path):
+    """The message says why, whatever stands there."""
+    (tmp_path / "latin.yaml").write_bytes(b"name: \xe9\n")
+    name = "a" * 300
+    for path, words in (
+        (tmp_path, f"{tmp_path}: error: cannot be read: Is a directory; give a YAML file or one of: a100-mig-mixed, "),
+        (name, f"{name}: error: cannot be read: File name too long; give a YAML file or one of: a100-mig-mixed, "),
+        (tmp_path / "latin.yaml", f"{tmp_path}/latin.yaml:1:7: error: byte 0xe9 is not UTF-8"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            load_profile(path)
+        assert str(refused.value).startswith(words)
 
 
 @pytest.mark.parametrize(
