@@ -15,6 +15,7 @@ from device_plugin.cli.run import configure_logs
 from device_plugin.errors import InjectionImpossible
 from device_plugin.logs import get_logger
 from device_plugin.sharing.channels import has_required_channels
+from device_plugin.sharing.phrases import join_words
 from device_plugin.sharing.report import Report
 from device_plugin.supervisor.state_file import write_atomically
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from device_plugin.cdi import Spec
 
 STANDARD_OUTPUT = "-"
+_NAMES_SHOWN = 3
 
 
 def cdi(arguments: argparse.Namespace) -> int:
@@ -85,10 +87,19 @@ def _list(arguments: argparse.Namespace) -> int:
     listing = list_devices([Path(path) for path in arguments.cdi_directory] if arguments.cdi_directory else CDI_DIRECTORIES)
     rows = [(device.name, ", ".join(str(path) for path in device.paths)) for device in listing.devices.values()]
     print(format_table(("DEVICE", "DEFINED IN"), rows) if rows else "No CDI device is defined.")
-    ambiguous = [device for device in listing.devices.values() if not device.is_resolvable]
-    print_problems(
-        node_error(f"{device.name} is defined {len(device.paths)} times, so a runtime refuses it", str(device.paths[0]))
-        for device in ambiguous
-    )
+    ambiguous: dict[tuple[Path, ...], list[str]] = {}
+    for device in listing.devices.values():
+        if not device.is_resolvable:
+            ambiguous.setdefault(device.paths, []).append(device.name)
+    print_problems(node_error(_explain_ambiguous(names, paths), str(paths[0])) for paths, names in ambiguous.items())
     print_problems(node_error(reason, str(path)) for path, reason in listing.unreadable.items())
     return 1 if ambiguous or listing.unreadable else 0
+
+
+def _explain_ambiguous(names: Sequence[str], paths: Sequence[Path]) -> str:
+    """A copy of a file doubles all its names, so they are told together, the first few by name."""
+    defined = f"defined {len(paths)} times, in {join_words([str(path) for path in dict.fromkeys(paths)])}"
+    if len(names) == 1:
+        return f"{names[0]} is {defined}, so a runtime refuses it"
+    shown = [*names[:_NAMES_SHOWN], *([f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else [])]
+    return f"{len(names)} names are {defined}, so a runtime refuses them: {join_words(shown)}"

@@ -167,17 +167,47 @@ def test_the_list_names_each_device_with_its_file(generate, list_names, tmp_path
     assert [row.split() for row in rows] == [[name, str(path)] for name in sorted(names)]
 
 
-def test_a_name_defined_twice_is_an_error(generate, list_names, tmp_path):
+def specification(path, *names):
+    devices = [{"name": name, "containerEdits": {}} for name in names]
+    path.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices}))
+
+
+def test_a_name_defined_twice_is_an_error(list_names, tmp_path):
     """A runtime refuses such a name, and the pod does not start."""
-    for name in ("a.json", "b.json"):
-        generate(f"--output={tmp_path}/{name}", profile="gb10")
+    specification(tmp_path / "a.json", "0")
+    specification(tmp_path / "b.json", "0", "1")
+    specification(tmp_path / "c.json", "2", "2")
     finished = list_names(tmp_path)
     assert finished.status == 1
-    assert all(
-        line.startswith(f"{tmp_path}/a.json: error: k8s.device-plugin.nvidia.com/gpu=") for line in finished.err.splitlines()
-    )
-    assert "is defined 2 times, so a runtime refuses it" in finished.err
+    assert finished.err.splitlines() == [
+        (
+            f"{tmp_path}/a.json: error: nvidia.com/gpu=0 is defined 2 times, in {tmp_path}/a.json and {tmp_path}/b.json, "
+            "so a runtime refuses it"
+        ),
+        f"{tmp_path}/c.json: error: nvidia.com/gpu=2 is defined 2 times, in {tmp_path}/c.json, so a runtime refuses it",
+    ]
     assert f"{tmp_path}/a.json, {tmp_path}/b.json" in finished.out
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (2, "nvidia.com/gpu=00 and nvidia.com/gpu=01"),
+        (4, "nvidia.com/gpu=00, nvidia.com/gpu=01, nvidia.com/gpu=02 and 1 more"),
+        (99, "nvidia.com/gpu=00, nvidia.com/gpu=01, nvidia.com/gpu=02 and 96 more"),
+    ],
+)
+def test_a_copied_file_is_one_line(list_names, tmp_path, count, told):
+    """It doubles all the names in it; the table still has a row for each."""
+    for path in (tmp_path / "a.json", tmp_path / "b.json"):
+        specification(path, *(f"{number:02}" for number in range(count)))
+    finished = list_names(tmp_path)
+    assert finished.status == 1
+    assert len(finished.out.splitlines()) == 1 + count
+    assert finished.err == (
+        f"{tmp_path}/a.json: error: {count} names are defined 2 times, in {tmp_path}/a.json and {tmp_path}/b.json, "
+        f"so a runtime refuses them: {told}\n"
+    )
 
 
 def test_a_later_directory_wins_and_is_no_conflict(generate, list_names, tmp_path):
