@@ -104,12 +104,14 @@ def _read(text: str | None, file: str) -> _Statement:
 
 
 def _without_null(document: Document) -> dict[str, Any]:
-    """The data without keys that have no value: they count as absent, as for the peer.
-
-    Two do not. `sharing.timeSlicing` with nothing under it lacks its resources (the peer says so too), and an entry's empty
-    `devices` is more likely a mistake than the wish to share everything.
-    """
+    """The data without the known keys that have no value and may be so."""
     spoiled = {path for path, _, _ in document.problems}
+    may_be_empty = {item.keys for item in fields() if item.may_be_empty}
+    mappings = {item.keys for item in fields() if item.is_mapping}
+
+    def is_absent(path: Path) -> bool:
+        keys = tuple(part for part in path if isinstance(part, str))
+        return path not in spoiled and (keys in may_be_empty or keys[:-1] in mappings)
 
     def cleaned(value: Any, path: Path) -> Any:
         if isinstance(value, list):
@@ -117,9 +119,7 @@ def _without_null(document: Document) -> dict[str, Any]:
         if not isinstance(value, dict):
             return {} if path == ("sharing", "timeSlicing") and value is None else value
         return {
-            key: cleaned(inner, (*path, key))
-            for key, inner in value.items()
-            if inner is not None or (*path, key) in spoiled or key in ("timeSlicing", "devices")
+            key: cleaned(inner, (*path, key)) for key, inner in value.items() if inner is not None or not is_absent((*path, key))
         }
 
     data: dict[str, Any] = cleaned(document.data, ())

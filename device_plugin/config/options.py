@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# With nothing under it, sharing lacks its resources (the peer says so too), and an entry's empty `devices` is more likely a mistake
+# than the wish to share everything.
+_NEED_VALUE = ("sharing.timeSlicing", "sharing.timeSlicing.resources.devices")
+
 
 class OptionKind(StrEnum):
     """What a setting's text is read as."""
@@ -51,6 +55,11 @@ class ModelField:
     @property
     def is_mapping(self) -> bool:
         return get_origin(self.info.annotation) is dict
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether its key without a value counts as absent, as for the peer."""
+        return self.path not in _NEED_VALUE
 
     @property
     def choices(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA_FILE = "api/config.schema.json"
 REFERENCE_FILE = "docs/configuration.md"
+_NULL = {"type": "null"}
 _BEGIN, _END = "<!-- reference: begin, made by `make schema` -->", "<!-- reference: end -->"
 
 
@@ -28,13 +29,18 @@ def config_schema() -> str:
     """The JSON Schema of a config file, as text. It is for editors and linters; the loader checks more and says it better."""
     schema = Config.model_json_schema(by_alias=True, mode="validation")
     _drop_titles(schema)
-    models: list[type[BaseModel]] = [Config, *(field.model for field in fields() if field.model is not None)]
-    for model in models:
-        definition = schema if model is Config else schema["$defs"][model.__name__]
-        for key, part in definition["properties"].items():
-            part.pop("default", None)
-            if _is_plain(default := _defaults(model).get(key)):
-                part["default"] = default
+    schema["type"] = ["object", "null"]  # an empty file says nothing, and may
+    for field in fields():
+        owner = _owners()[".".join(field.keys[:-1])]
+        definition, key = schema if owner is Config else schema["$defs"][owner.__name__], field.keys[-1]
+        part = definition["properties"][key]
+        part.pop("default", None)
+        if field.is_mapping:
+            part["additionalProperties"] = _or_null(part["additionalProperties"], may_be_null=True)
+        part = _or_null(part, may_be_null=field.may_be_empty and not field.info.is_required())
+        if _is_plain(default := _defaults(owner).get(key)):
+            part["default"] = default
+        definition["properties"][key] = part
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Configuration of gpu-device-plugin, version v1",
@@ -54,6 +60,20 @@ def _drop_titles(schema: Any) -> None:
             _drop_titles(part)
 
 
+def _or_null(part: dict[str, Any], *, may_be_null: bool) -> dict[str, Any]:
+    """What a key's value can be, with null among it where the loader takes that for an absent key, and else not."""
+    described = {name: part[name] for name in ("description",) if name in part}
+    kinds = part.get("anyOf") or [{name: value for name, value in part.items() if name not in described}]
+    kinds = [kind for kind in kinds if kind != _NULL] + ([_NULL] if may_be_null else [])
+    return described | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
+
+
+@cache
+def _owners() -> dict[str, type[BaseModel]]:
+    """The model that has the keys below a path."""
+    return {"": Config} | {field.path: field.model for field in fields() if field.model is not None}
+
+
 @cache
 def _defaults(model: type[BaseModel]) -> dict[str, Any]:
     """The defaults of a model by key, as a file would state them; pydantic's own are what the code holds (30.0 for `30s`)."""
@@ -69,16 +89,13 @@ def reference_table() -> str:
     """A Markdown table of every key: default, flag, variable, meaning."""
     rows = ["| key | default | flag | variable | meaning |", "|---|---|---|---|---|"]
     by_path = {option.path: option for option in options()}
-    owners: dict[str, type[BaseModel]] = {"": Config}
     for field in fields():
-        if field.model is not None:
-            owners[field.path] = field.model
-            if not field.is_list:
-                continue  # a block: its keys say it all
+        if field.model is not None and not field.is_list:
+            continue  # a block: its keys say it all
         option = by_path.get(field.path)
         flags = ", ".join(f"`--{flag}`" for flag in option.flags) if option else ""
         variables = ", ".join(f"`{variable}`" for variable in option.variables) if option else ""
-        default = _shown_default(field, owners[".".join(field.keys[:-1])])
+        default = _shown_default(field, _owners()[".".join(field.keys[:-1])])
         rows.append(f"| `{_shown_path(field)}` | {default} | {flags} | {variables} | {_meaning(field)} |")
     return "\n".join(rows) + "\n"
 

@@ -66,6 +66,7 @@ KEYS = [
     ("flags: {▸mig-strategy: none}", "unknown key 'mig-strategy'; did you mean 'migStrategy'?"),
     ("flags: {▸migstrategy: none}", "unknown key 'migstrategy'; did you mean 'migStrategy'?"),
     ("flags: {▸mig_strategy: none}", "unknown key 'mig_strategy'; did you mean 'migStrategy'?"),
+    ("flags:\n  ▸migstrategy:\n", "unknown key 'migstrategy'; did you mean 'migStrategy'?"),
     ("▸migStrategy: none", "unknown key 'migStrategy' here; did you mean flags.migStrategy?"),
     (
         "flags: {▸deviceListStrategy: [envvar]}",

@@ -51,6 +51,7 @@ def test_json_is_yaml():
 def test_keys_without_values_count_as_absent():
     """As for the peer, whose templates leave such keys behind."""
     text = "flags: {migStrategy: , failOnInitError: null, plugin: , gfd: ~}\nresources:\nsharing:\n  mps:\nimex: {channelIDs: }\n"
+    text += "devices:\nhealth: {xids: {79: }, classes: {RESET_GPU: }}\n"
     assert values_of(config(text)) == values_of(Config())
 
 

@@ -96,6 +96,12 @@ def test_the_examples_show_every_block_of_the_format():
         f"resources: {{gpus: [{{pattern: a, name: {'g' * 64}}}]}}",
         f"resources: {{gpus: [{{pattern: a, name: {'d' * 245}/gpu}}]}}",
         "flags: {plugin: {deviceListStrategy: []}}",
+        "flags: {plugin: {deviceListStrategy: [null]}}",
+        "devices: {include: [null]}",
+        "health: {enableXids: [null]}",
+        "imex: {channelIDs: [null]}",
+        "sharing: {timeSlicing: {resources: [null]}}",
+        "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: [null]}]}}",
         "flags: {plugin: {cdiAnnotationPrefix: Example.com/}}",
         "flags: {plugin: {cdiAnnotationPrefix: /}}",
         "health: {probeInterval: 30}",
@@ -109,9 +115,53 @@ def test_the_schema_refuses_too(text):
     assert not VALIDATOR.is_valid(yaml.safe_load(text))
 
 
+# One of everything that a list or a mapping of the format can hold.
+FILLED = """
+resources: {gpus: [{pattern: a, name: b}], mig: [{pattern: a, name: b}]}
+sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}
+health: {classes: {RESET_GPU: ignore}, xids: {"79": ignore}}
+"""
+NEED_VALUE = {
+    "resources.gpus.pattern",
+    "resources.gpus.name",
+    "resources.mig.pattern",
+    "resources.mig.name",
+    "sharing.timeSlicing",
+    "sharing.timeSlicing.resources",
+    "sharing.timeSlicing.resources.name",
+    "sharing.timeSlicing.resources.replicas",
+    "sharing.timeSlicing.resources.devices",
+    "unknown",
+    "devices.unknown",
+    "resources.gpus.unknown",
+    "sharing.timeSlicing.devices",
+}
+KEYS = {field.path for field in fields()} | NEED_VALUE | {"health.classes.RESET_GPU", "health.xids.79"}
+
+
+@pytest.mark.parametrize("path", sorted(KEYS))
+def test_a_key_without_a_value_is_the_same_to_both(path):
+    """An editor that follows the schema marks what the loader refuses, and no key that the loader takes for absent."""
+    data = yaml.safe_load(FILLED)
+    *parents, key = path.split(".")
+    place = data
+    for parent in parents:
+        inner = place.setdefault(parent, {})
+        place = inner[0] if isinstance(inner, list) else inner
+    place[key] = None
+    try:
+        load(yaml.safe_dump(data))
+    except ConfigError:
+        is_taken = False
+    else:
+        is_taken = True
+    assert (is_taken, VALIDATOR.is_valid(data)) == (path not in NEED_VALUE,) * 2
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "",
         "{}",
         "flags: {plugin: {deviceListStrategy: envvar}}",
         "flags: {gfd: {sleepInterval: infinite}}",
