@@ -14,6 +14,7 @@ from device_plugin.sharing.identity import identify_gpus, report_faults
 from device_plugin.sharing.limits import fit_shares
 from device_plugin.sharing.mig import arrange_hardware, report_withheld, shape_served
 from device_plugin.sharing.names import name_hardware, report_idle_patterns
+from device_plugin.sharing.nodes import report_unknown_nodes
 from device_plugin.sharing.offer import Device, Offer, PreferencePolicy, Resource
 from device_plugin.sharing.phrases import list_counts
 from device_plugin.sharing.platforms import WSL_ID, collapse_wsl, is_supported
@@ -75,6 +76,7 @@ def _share_hardware(inventory: Inventory, config: Config, keep_shape: Shape | No
     references = {text: device for _, device in named for text in refer_to(device, behind)}
     shares = claim_devices([Share(name, device) for name, device in named], references, config, report)
     report_sharing(shares, gpus, report)
+    report_unknown_nodes([share.device for share in shares], config, report)
     return shares
 
 
