@@ -11,11 +11,12 @@ from device_plugin.problems import ProblemKind
 from device_plugin.records import record
 from device_plugin.sharing.hints import explain_missing_device, report_missing_resource
 from device_plugin.sharing.phrases import list_gpus
+from device_plugin.sharing.platforms import WSL_ID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from device_plugin.config.model import Config, SharedResource
+    from device_plugin.config.model import Config, SharedResource, TimeSlicing
     from device_plugin.hardware.model import Gpu
     from device_plugin.sharing.offer import Device
     from device_plugin.sharing.report import Report
@@ -43,7 +44,8 @@ def claim_devices(shares: Sequence[Share], references: Mapping[str, Device], con
 
     `shares` are the unshared devices in index order, `references` what a list of devices may call each of them (see `refer_to`). A
     list claims the devices it names, a count the next unclaimed ones, `all` what is left; an unclaimed device stays as it is. Where
-    a list names a device that an earlier entry has, the earlier one keeps it, with an error.
+    a list names a device that an earlier entry has, the earlier one keeps it, with an error. Under WSL every GPU in a list is
+    the one device there is.
     """
     slicing = config.sharing.time_slicing
     if slicing is None:
@@ -55,7 +57,7 @@ def claim_devices(shares: Sequence[Share], references: Mapping[str, Device], con
             report_missing_resource(number, [share.resource for share in shares], config, report)
             continue
         if isinstance(entry.devices, tuple):
-            claimed = _claim_list(number, entry, members, references, claims, report)
+            claimed = _claim_list(number, slicing, members, references, claims, report)
         else:
             claimed = _claim_next(number, entry, members, claims, report)
         try:
@@ -111,13 +113,13 @@ def report_sharing(shares: Sequence[Share], gpus: Sequence[Gpu], report: Report)
 
 def _claim_list(
     number: int,
-    entry: SharedResource,
+    slicing: TimeSlicing,
     members: Sequence[Device],
     references: Mapping[str, Device],
     claims: Mapping[str, Share],
     report: Report,
 ) -> list[Device]:
-    ids = {device.id for device in members}
+    entry, ids = slicing.resources[number], {device.id for device in members}
     claimed: dict[str, Device] = {}
     for position, text in enumerate(entry.devices):
         path = f"{ENTRIES}[{number}].devices[{position}]"
@@ -125,18 +127,36 @@ def _claim_list(
         if device is None or device.id not in ids:
             report.warn(ProblemKind.UNMET, explain_missing_device(text, entry.name, device, members, report.withheld), path)
         elif device.id in claimed:
-            report.warn(ProblemKind.CONFIG, f"{text!r} names device {device.index} ({device.id}) a second time", path)
+            if device.id != WSL_ID:
+                report.warn(ProblemKind.CONFIG, f"{text!r} names device {device.index} ({device.id}) a second time", path)
         elif device.id in claims:
-            earlier = report.place(f"{ENTRIES}[{claims[device.id].entry}]")
-            report.error(
-                ProblemKind.CONTRADICTION,
-                f"device {device.index} ({device.id}) is claimed by {earlier} already, which keeps it; let one entry claim it, and "
-                "put lists of devices before counts and all",
-                path,
-            )
+            _report_claimed(device, claims[device.id].entry, entry, slicing, path, report)
         else:
             claimed[device.id] = device
     return list(claimed.values())
+
+
+def _report_claimed(
+    device: Device, first: int | None, entry: SharedResource, slicing: TimeSlicing, path: str, report: Report
+) -> None:
+    """Say that an earlier entry has what this one names too. Under WSL it is no trouble where both ask for the same."""
+    assert first is not None, "an entry made the claim"
+    earlier = report.place(f"{ENTRIES}[{first}]")
+    if device.id != WSL_ID:
+        found = f"device {device.index} ({device.id}) is claimed by {earlier} already, which keeps it"
+        remedy = "let one entry claim it, and put lists of devices before counts and all"
+    elif _asks_for_another(entry, slicing.resources[first], slicing):
+        found = f"under WSL all GPUs are one device, which is claimed by {earlier} already, and that keeps it"
+        remedy = "let one entry claim it, or all ask for the same replicas, name and policy"
+    else:
+        return
+    report.error(ProblemKind.CONTRADICTION, f"{found}; {remedy}", path)
+
+
+def _asks_for_another(entry: SharedResource, earlier: SharedResource, slicing: TimeSlicing) -> bool:
+    """Whether two entries for one device want different things of it."""
+    same = (entry.replicas, slicing.offered_name(entry)) == (earlier.replicas, slicing.offered_name(earlier))
+    return not same or entry.allocation_policy not in (None, earlier.allocation_policy)
 
 
 def _claim_next(

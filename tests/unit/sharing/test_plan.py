@@ -252,6 +252,34 @@ class TestWsl:
         """A WSL system whose driver shows nothing offers nothing."""
         assert look.offered(Inventory(platform=Platform.WSL), make.config()) == {}
 
+    @pytest.mark.parametrize(
+        "entries",
+        [
+            [entry(4, [0, 1])],
+            [entry(4, [0]), entry(4, [1])],
+            [entry(4, [0], rename="gpu.shared"), entry(4, [1], rename="nvidia.com/gpu.shared"), entry(4, [2], rename="gpu.shared")],
+            [entry(4, [0], allocationPolicy="packed"), entry(4, [1])],
+        ],
+    )
+    def test_entries_that_ask_for_the_same_of_all_gpus_agree(self, make, look, entries):
+        """Fault: a list of two GPUs named one device twice, and two lists contradicted each other."""
+        offer = plan(replace(make.gpus(3), platform=Platform.WSL), make.slicing(*entries))
+        assert list(look.counts(offer).values()) == [4]
+        assert {problem.severity for problem in offer.problems} == {Severity.INFO}
+
+    @pytest.mark.parametrize("more", [{"replicas": 2}, {"rename": "other"}, {"allocationPolicy": "packed"}])
+    def test_entries_that_ask_for_different_things_cannot_both_be_met(self, make, look, more):
+        """The message says why GPUs 0 and 1 are one device."""
+        config = make.slicing(entry(4, [0]), {**entry(4, [1]), **more})
+        offer = plan(replace(make.gpus(2), platform=Platform.WSL), config)
+        assert look.counts(offer) == {GPU: 4}
+        problem = look.only(offer, ProblemKind.CONTRADICTION)
+        assert problem.origin.path == f"{ENTRIES}[1].devices[0]"
+        assert problem.message == (
+            f"under WSL all GPUs are one device, which is claimed by {ENTRIES}[0] (config.yaml:1:1) already, and that keeps it; "
+            "let one entry claim it, or all ask for the same replicas, name and policy"
+        )
+
 
 class TestPlatform:
     """Tegra, and a strategy that disagrees with the node."""
