@@ -16,6 +16,8 @@ from device_plugin.config.explain import explain
 from device_plugin.config.model import Config
 from device_plugin.config.notices import find_notices
 from device_plugin.config.options import fields, options
+from device_plugin.config.values import shown
+from device_plugin.config.xids import XidSet, sift_xids
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 from device_plugin.records import record
@@ -63,7 +65,8 @@ def load(
     config = _validated(both.data).with_origins(_default_origins() | both.origins())
     if contradictions := find_contradictions(config):
         raise ConfigError(_in_file_order(contradictions))
-    return Loaded(config, tuple(find_notices(config, {} if text is not None else environment or {})), text_hash(text))
+    notices = find_notices(config, {} if text is not None else environment or {})
+    return Loaded(config, (*overlay.warnings, *notices), text_hash(text))
 
 
 @dataclass(slots=True)
@@ -74,6 +77,7 @@ class _Statement:
     values: dict[Path, Origin] = field(default_factory=dict)
     keys: dict[Path, Origin] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
     spoiled: set[Path] = field(default_factory=set)  # what `problems` are about already
 
     def origin(self, path: Path, *, at_key: bool = False) -> Origin:
@@ -139,6 +143,8 @@ def _overlay(environment: Mapping[str, str], flags: Mapping[str, object]) -> _St
         origin = Origin(source, path=option.path)
         try:
             value = option.parse(raw)
+            if isinstance(option.default, XidSet) and source in option.variables:
+                value = _sifted(value, origin, overlay)
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             overlay.problems.append(_error("expected text in UTF-8", origin))
@@ -149,6 +155,16 @@ def _overlay(environment: Mapping[str, str], flags: Mapping[str, object]) -> _St
                 _put(overlay.data, option.keys, value)
                 overlay.values[option.keys] = origin
     return overlay
+
+
+def _sifted(items: Any, origin: Origin, overlay: _Statement) -> list[str]:
+    """The XIDs in a variable: manifests come from NVIDIA's plugin, which skips what is none."""
+    taken, skipped = sift_xids(items)
+    overlay.warnings += [
+        _warning(f'{shown(item)} is no XID and is skipped; expected its number, such as 79, or "all"', origin)
+        for item in dict.fromkeys(skipped)
+    ]
+    return taken
 
 
 def _given(option: ConfigOption, environment: Mapping[str, str], flags: Mapping[str, object]) -> tuple[object, str] | None:
@@ -238,6 +254,10 @@ def _default_origins() -> dict[str, Origin]:
 
 def _error(message: str, origin: Origin) -> Problem:
     return Problem(Severity.ERROR, ProblemKind.CONFIG, message, origin)
+
+
+def _warning(message: str, origin: Origin) -> Problem:
+    return Problem(Severity.WARNING, ProblemKind.CONFIG, message, origin)
 
 
 def _in_file_order(problems: list[Problem]) -> list[Problem]:

@@ -13,6 +13,8 @@ from device_plugin.config.values import InvalidItems, shown
 from device_plugin.records import record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pydantic_core import CoreSchema
 
 _MAX_XID = 2**64 - 1  # NVML's event data is an unsigned 64-bit number
@@ -97,6 +99,20 @@ def parse_xid_set(value: object) -> XidSet:
     if wrong:
         raise InvalidItems(wrong) if items is value else ValueError(wrong[0])
     return XidSet(all=everything, xids=() if everything else tuple(sorted(numbers)))
+
+
+def sift_xids(items: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Of texts those that are XIDs, or `all`, to NVIDIA's plugin, as the file would state them; and those that it skips."""
+    taken, skipped = [], []
+    for item in items:
+        plain = re.sub(r"^0+(?=[0-9])", "", item)
+        try:
+            parse_xid_set(plain)
+        except ValueError:
+            skipped.append(item)
+        else:
+            taken.append(plain)
+    return taken, skipped
 
 
 _XID_SET_SCHEMA = {

@@ -270,6 +270,7 @@ class TestHealth:
             ("ALL", XidSet(all=True)),
             ("xids", XidSet(all=True)),
             ("13,all", XidSet(all=True)),
+            ("048,00", XidSet(xids=(0, 48))),
         ],
     )
     def test_the_peers_variables(self, text, expected):
@@ -279,9 +280,23 @@ class TestHealth:
 
     @pytest.mark.parametrize("item", ["x", "-1", "1.5", "18446744073709551616"])
     def test_what_is_no_xid_is_refused(self, item):
-        assert messages(environment={"DP_ENABLE_HEALTHCHECKS": f"48,{item}"}) == [
-            f'DP_ENABLE_HEALTHCHECKS: error: {item!r} is no XID; expected its number, such as 79, or "all"'
-        ]
+        wrong = f'{item!r} is no XID; expected its number, such as 79, or "all"'
+        assert messages(f'health: {{enableXids: ["48", "{item}"]}}') == [f"c.yaml:1:29: error: {wrong}"]
+        assert messages(flags={"enable-xids": f"48,{item}"}) == [f"--enable-xids: error: {wrong}"]
+
+    @pytest.mark.parametrize("item", ["x", "-1", "1.5", "18446744073709551616", "0all", "4 8", "\udcff"])
+    def test_what_is_no_xid_in_the_peers_variables_is_skipped(self, item):
+        """Fault: a manifest with which NVIDIA's plugin runs, since it skips what is no number, ended the start."""
+        environment = {"DP_DISABLE_HEALTHCHECKS": f"68,{item},67,{item}", "DP_ENABLE_HEALTHCHECKS": item}
+        loaded = load("health: {enableXids: [48]}", environment=environment)
+        assert loaded.config.health.disable_xids == XidSet(xids=(67, 68))
+        assert loaded.config.health.enable_xids == XidSet()
+        wrong = f'{item!r} is no XID and is skipped; expected its number, such as 79, or "all"'
+        assert list(map(str, loaded.problems)) == [f"{variable}: warning: {wrong}" for variable in environment]
+
+    def test_a_flag_in_place_of_such_a_variable_leaves_nothing_to_say(self):
+        loaded = load(None, environment={"DP_DISABLE_HEALTHCHECKS": "x"}, flags={"disable-xids": "48"})
+        assert (loaded.config.health.disable_xids, loaded.problems) == (XidSet(xids=(48,)), ())
 
     def test_a_set_of_xids_holds_its_numbers_or_everything(self):
         assert 48 in XidSet(xids=(48,))
