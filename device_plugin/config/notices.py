@@ -29,7 +29,8 @@ def find_notices(config: Config, environment: Mapping[str, str]) -> list[Problem
 
 
 def keys_beyond_peer(config: Config) -> list[str]:
-    """The stated keys that NVIDIA's plugin parses and then ignores (NVIDIA/k8s-device-plugin#353, #628, #1020)."""
+    """The stated keys that NVIDIA's plugin parses and then ignores (NVIDIA/k8s-device-plugin#353, NVIDIA/k8s-device-plugin#628,
+    NVIDIA/k8s-device-plugin#1020)."""
     keys = [f"resources.{kind}" for kind in ("gpus", "mig") if getattr(config.resources, kind)]
     slicing = config.sharing.time_slicing
     for index, entry in enumerate(slicing.resources if slicing else ()):

@@ -45,8 +45,8 @@ class Notifier:
     """Watches one directory, not what is below it.
 
     A watch can fail to start (no directory, no inotify instances left), end with its directory, or fall silent with its thread
-    still alive (gorakhargosh/watchdog#276, #441). None of that raises: `is_alive` tells the first two, `revive` starts anew where
-    possible, and nobody may wait for a hint.
+    still alive (gorakhargosh/watchdog#276, gorakhargosh/watchdog#441). None of that raises: `is_alive` tells the first two,
+    `revive` starts anew where possible, and nobody may wait for a hint.
     """
 
     def __init__(self, directory: str) -> None:

@@ -19,7 +19,8 @@ async def test_simulated_mig_devices_are_allocatable_like_real_ones(rig):
 
 
 async def test_kubelets_checkpoint_is_nobodys_business(rig):
-    """It was lost, and it was unreadable (kubernetes/kubernetes#116125, #102880): the plugin neither reads nor touches it."""
+    """It was lost, and it was unreadable (kubernetes/kubernetes#116125, kubernetes/kubernetes#102880): the plugin neither reads nor
+    touches it."""
     node = rig("t4")
     node.sockets.mkdir()
     checkpoint = node.sockets / "kubelet_internal_checkpoint"

@@ -27,7 +27,8 @@ async def test_what_kubelet_still_books_can_be_seen(rig, monkeypatch):
 
 
 async def test_a_pod_on_a_gpu_that_breaks_is_left_running(rig, fast):
-    """Users expect such pods to be killed; kubelet only stops new placements (kubernetes/kubernetes#60388, #79228).
+    """Users expect such pods to be killed; kubelet only stops new placements (kubernetes/kubernetes#60388,
+    kubernetes/kubernetes#79228).
 
     The device keeps its ID in every list: by it newer kubelets show health in the pod's status (kubernetes/enhancements#4680).
     """

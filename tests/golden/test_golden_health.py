@@ -86,7 +86,8 @@ def running(golden_machine, directory):
 
 async def test_xids_take_out_what_they_took_out_and_an_error_of_the_watch_does_not_last(running, monkeypatch):
     """The recorded events in their order. An error from the wait made every GPU Unhealthy for good, and a reload made them all
-    Healthy without a look (NVIDIA/k8s-device-plugin#111, #1014): here the error passes and the two XIDs stay.
+    Healthy without a look (NVIDIA/k8s-device-plugin#111, NVIDIA/k8s-device-plugin#1014): here the error passes and the two XIDs
+    stay.
     """
     monkeypatch.setattr(EventThread, "FIRST_RETRY_SECONDS", 0.05)
     recorded = json.loads((RECORDINGS / "a100-health-xid.json").read_text())

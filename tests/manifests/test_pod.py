@@ -33,7 +33,8 @@ def test_one_container_and_nothing_before_or_beside_it(pod):
 
 
 def test_the_container_is_unprivileged(container, overlay):
-    """Policies that forbid privileged pods can admit it: NVIDIA/k8s-device-plugin#167 and #232, intel-device-plugins#1841."""
+    """Policies that forbid privileged pods can admit it: NVIDIA/k8s-device-plugin#167 and NVIDIA/k8s-device-plugin#232,
+    intel/intel-device-plugins-for-kubernetes#1841."""
     context = container["securityContext"]
     assert context["privileged"] is False
     assert context["readOnlyRootFilesystem"] is True
@@ -50,7 +51,7 @@ def test_the_host_is_not_shared_beyond_the_mounts(pod):
 
 
 def test_only_the_socket_directory_and_the_cdi_directory_are_written_to(pod, container, overlay):
-    """The least that works, as asked for in intel-device-plugins-for-kubernetes#1841."""
+    """The least that works, as asked for in intel/intel-device-plugins-for-kubernetes#1841."""
     on_host = host_paths(pod)
     writable = {
         on_host[mount["name"]] for mount in container["volumeMounts"] if mount["name"] in on_host and not mount.get("readOnly")
@@ -101,7 +102,7 @@ def test_mig_monitoring_comes_with_the_capability_it_needs(container, overlay):
 
 
 def test_nodes_without_gpus_are_left_alone(pod, overlay):
-    """On CPU-only nodes the peer crash-looped (NVIDIA/k8s-device-plugin#9, #17)."""
+    """On CPU-only nodes the peer crash-looped (NVIDIA/k8s-device-plugin#9, NVIDIA/k8s-device-plugin#17)."""
     if overlay == "overlays/simulated":
         assert "affinity" not in pod
         return

@@ -63,7 +63,8 @@ def test_the_libraries_are_those_of_the_running_driver(node, cdi: Path, run):
 
 @pytest.mark.parametrize("stated", [(), ("NVIDIA_VISIBLE_DEVICES=all",)])
 def test_the_variable_that_asks_for_all_gpus_is_void(stated: tuple[str, ...], node, cdi: Path, run):
-    """Images and pods that state `all` saw every GPU (NVIDIA/k8s-device-plugin#87, NVIDIA/gpu-operator#421, #700).
+    """Images and pods that state `all` saw every GPU (NVIDIA/k8s-device-plugin#87, NVIDIA/gpu-operator#421,
+    NVIDIA/gpu-operator#700).
 
     A specification is applied after the pod's own environment.
     """

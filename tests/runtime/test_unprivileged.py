@@ -59,7 +59,8 @@ def wait_for(log: Path, text: str) -> None:
 
 @pytest.mark.requires("setpriv")
 def test_it_serves_without_any_capability(start, sockets):
-    """Policies that forbid privileges are no obstacle: NVIDIA/k8s-device-plugin#167, intel-device-plugins-for-kubernetes#1841."""
+    """Policies that forbid privileges are no obstacle: NVIDIA/k8s-device-plugin#167,
+    intel/intel-device-plugins-for-kubernetes#1841."""
     _, kubelet_log = start("kubelet", "kubelet", str(sockets))
     wait_for(kubelet_log, "kubelet.started")
 

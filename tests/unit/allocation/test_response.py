@@ -191,7 +191,7 @@ def test_wsl(make_table):
 @pytest.mark.parametrize("others", [(), (ENVVAR,), (CRI,)], ids="+".join)
 def test_beside_mounts_the_variable_is_their_directory(make_table, make_gpu, others):
     """An image that states its own variable failed to start for an unprivileged pod under volume mounts
-    (NVIDIA/k8s-device-plugin#203, #440): the answer states what the runtime then looks for, never an ID.
+    (NVIDIA/k8s-device-plugin#203, NVIDIA/k8s-device-plugin#440): the answer states what the runtime then looks for, never an ID.
     """
     table = make_table([make_gpu(0)], strategies=(MOUNTS, *others), cdi_classes=("gpu",))
     answer = allocate(table, ["GPU-0"])

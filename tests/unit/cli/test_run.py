@@ -90,7 +90,7 @@ def test_other_signals_end_it_in_good_order_too(start_process, sockets, number, 
 
 
 def test_it_waits_for_its_config_and_names_the_awaited_path(start_process, sockets, tmp_path):
-    """Gpu-operator#412: a missing ConfigMap made the pod wait with no message."""
+    """NVIDIA/gpu-operator#412: a missing ConfigMap made the pod wait with no message."""
     (tmp_path / "k").mkdir()
     plugin = start_process("run", "--simulate=t4", "--config-file=c/config.yaml", "--config-poll-interval=200ms", *sockets)
     wait_for_event(plugin, "config.awaited", path="c/config.yaml")

@@ -218,7 +218,8 @@ def test_mps_is_refused_before_any_device_is_looked_at(strategy, beside):
 
 
 def test_a_name_that_the_suffix_makes_too_long_is_refused():
-    """The peer checks the name without `.shared`, and kubelet then refuses the registration for ever (koordinator#1025)."""
+    """The peer checks the name without `.shared`, and kubelet then refuses the registration for ever
+    (koordinator-sh/koordinator#1025)."""
     name = "g" * 60
     expected, problems = expected_and_found(
         f"sharing: {{timeSlicing: {{renameByDefault: true, resources: [{{name: ▸{name}, replicas: 2}}]}}}}",
@@ -229,7 +230,7 @@ def test_a_name_that_the_suffix_makes_too_long_is_refused():
 
 
 def test_every_problem_is_reported_at_once_in_file_order():
-    """A misspelt key was silently ignored, one fault at a time (HAMi#2940)."""
+    """A misspelt key was silently ignored, one fault at a time (Project-HAMi/HAMi#2940)."""
     text = """\
 version: v2
 sharing:

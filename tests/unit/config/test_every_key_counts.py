@@ -1,4 +1,5 @@
-"""No key is accepted and ignored (NVIDIA/k8s-device-plugin#353, #1020, #1121): each changes what is offered, answered or decided.
+"""No key is accepted and ignored (NVIDIA/k8s-device-plugin#353, NVIDIA/k8s-device-plugin#1020, NVIDIA/k8s-device-plugin#1121): each
+changes what is offered, answered or decided.
 
 A key of the model that has no row here fails the first test, so that a new one cannot come in without an effect.
 """

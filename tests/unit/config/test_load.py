@@ -190,7 +190,8 @@ sharing:
 
 
 def test_sharing_of_one_node_in_several_ways():
-    """All GPUs became shared when one was named (NVIDIA/k8s-device-plugin#628), and the new name was ignored (#353)."""
+    """All GPUs became shared when one was named (NVIDIA/k8s-device-plugin#628), and the new name was ignored
+    (NVIDIA/k8s-device-plugin#353)."""
     text = """\
 sharing:
   timeSlicing:
@@ -258,7 +259,8 @@ class TestHealth:
 
     @pytest.mark.parametrize(("text", "policy"), [("gke", XidPolicy.GKE), ("nvidia-device-plugin", XidPolicy.NVIDIA_DEVICE_PLUGIN)])
     def test_either_vendors_default_is_one_setting(self, text, policy):
-        """The vendors' defaults are opposite; the policy has to be one setting away (container-engine-accelerators#262)."""
+        """The vendors' defaults are opposite; the policy has to be one setting away
+        (GoogleCloudPlatform/container-engine-accelerators#262)."""
         assert config(f"health: {{policy: {text}}}").health.policy is policy
 
     @pytest.mark.parametrize(

@@ -104,7 +104,8 @@ def test_a_pattern_that_another_leaves_something_is_fine(later):
 
 
 def test_keys_that_mean_more_here_are_named_once():
-    """The peer reads and ignores them (NVIDIA/k8s-device-plugin#353, #1020). `load` leaves them to `plan`, which knows more."""
+    """The peer reads and ignores them (NVIDIA/k8s-device-plugin#353, NVIDIA/k8s-device-plugin#1020). `load` leaves them to `plan`,
+    which knows more."""
     text = """\
 resources: {gpus: [{pattern: "*", name: a}]}
 sharing: {timeSlicing: {resources: [{name: a, replicas: 2, devices: 1}, {name: a, replicas: 3, rename: b}]}}

@@ -42,7 +42,7 @@ def notifier(directory, notified):
 
 
 def test_a_swap_of_kubelets_link_is_noticed_each_time(notifier, directory, notified):
-    """Events of such swaps differ by watcher, and a watch on the file gets none (linkerd2#1061, istio#38366)."""
+    """Events of such swaps differ by watcher, and a watch on the file gets none (linkerd/linkerd2#1061, istio/istio#38366)."""
     for number in range(5):
         (directory / "..data_tmp").symlink_to(f"..{number}")
         wait_until(notified.is_set)

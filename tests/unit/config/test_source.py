@@ -81,7 +81,7 @@ class TestOneFile:
         assert ConfigSource(file=str(path)).read().text == "# 2\n"
 
     def test_a_file_that_comes_late_goes_and_returns(self, tmp_path):
-        """A missing ConfigMap made the pod wait with no message (gpu-operator#412): the path awaited is named."""
+        """A missing ConfigMap made the pod wait with no message (NVIDIA/gpu-operator#412): the path awaited is named."""
         path = tmp_path / "later" / "c.yaml"
         source = ConfigSource(file=str(path))
         awaiting = SourceText(None, "", str(path), missing=str(path))

@@ -75,7 +75,8 @@ def test_each_wrong_device_is_told_apart():
     ],
 )
 def test_resource_names_by_kubelets_rules(text, name):
-    """Other plugins forbade `-` and `.`, which Kubernetes allows (koordinator#1025, sriov-network-device-plugin#476)."""
+    """Other plugins forbade `-` and `.`, which Kubernetes allows (koordinator-sh/koordinator#1025,
+    k8snetworkplumbingwg/sriov-network-device-plugin#476)."""
     assert values.parse_resource_name(text) == name
 
 
@@ -87,7 +88,7 @@ def test_resource_names_by_kubelets_rules(text, name):
     ],
 )  # fmt: skip
 def test_names_that_kubelet_would_refuse_are_refused_at_load(text):
-    """They surfaced at registration, as `ResourceName is invalid` (sriov-network-operator#294)."""
+    """They surfaced at registration, as `ResourceName is invalid` (k8snetworkplumbingwg/sriov-network-operator#294)."""
     with pytest.raises(ValueError, match="resource name"):
         values.parse_resource_name(text)
 

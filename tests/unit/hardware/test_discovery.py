@@ -179,7 +179,8 @@ def test_no_gpu_is_a_state(a_node):
 
 
 def test_gpus_that_come_late_are_seen_when_the_driver_is_opened_again(a_node):
-    """NVML's list of devices is from its initialisation: late GPUs (kubernetes#77035) need the driver closed and opened."""
+    """NVML's list of devices is from its initialisation: late GPUs (kubernetes/kubernetes#77035) need the driver closed and
+    opened."""
     node = a_node({}, {})
     driver = NvmlDriver()
     assert driver.open().gpu_count == 2

@@ -118,7 +118,8 @@ def test_the_family_of_the_chip(tmp_path, loadable, family, platform):
 
 
 def test_the_evidence_fits_on_a_line(tmp_path, loadable):
-    """Detection tells what it saw in one line, so that "unknown" explains itself (NVIDIA/k8s-device-plugin#1963, #377)."""
+    """Detection tells what it saw in one line, so that "unknown" explains itself (NVIDIA/k8s-device-plugin#1963,
+    NVIDIA/k8s-device-plugin#377)."""
     touch(tmp_path / "etc/nv_tegra_release")
     text = str(detect_platform(tmp_path))
     assert text.startswith("tegra (")

@@ -23,8 +23,8 @@ def profiles_of(found, index=0):
     return [device.profile for device in found.driver.read_gpu(index).mig_devices]
 
 
-# Names of profiles on GPUs that needed a release of other plugins (NVIDIA/gpu-operator#1759, #1351, #1303;
-# GoogleCloudPlatform/container-engine-accelerators#563), and the layout of NVIDIA/k8s-device-plugin#1462.
+# Names of profiles on GPUs that needed a release of other plugins (NVIDIA/gpu-operator#1759, NVIDIA/gpu-operator#1351,
+# NVIDIA/gpu-operator#1303; GoogleCloudPlatform/container-engine-accelerators#563), and the layout of NVIDIA/k8s-device-plugin#1462.
 LAYOUTS = {
     "A100 40GB": (40960, ["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"]),
     "A100 80GB, NVIDIA/k8s-device-plugin#1462": (81920, ["1g.10gb"] * 5 + ["1g.10gb+me"]),

@@ -22,7 +22,8 @@ def test_an_xid_is_a_cause_on_its_gpu_at_once(sick):
 
 
 def test_the_cause_says_what_happened_who_decided_and_what_clears_it(sick):
-    """NVIDIA/k8s-device-plugin#189, #129: a GPU went for ever, and nothing said why or how it comes back."""
+    """NVIDIA/k8s-device-plugin#189, NVIDIA/k8s-device-plugin#129: a GPU went for ever, and nothing said why or how it comes
+    back."""
     sick.xid(79)
     sick.xid(46, "GPU-1")
     assert [cause.detail for cause in sick.state.causes] == [

@@ -68,7 +68,8 @@ def test_every_class_has_a_default_and_every_entry_a_class():
 
 
 def test_the_defaults_contradict_the_catalogue_nowhere():
-    """NVIDIA/k8s-device-plugin#1974, #945: 94 (restart the application) took the GPU out, 109 (reset the GPU) was ignored."""
+    """NVIDIA/k8s-device-plugin#1974, NVIDIA/k8s-device-plugin#945: 94 (restart the application) took the GPU out, 109 (reset the
+    GPU) was ignored."""
     assert policy().verdict(94).action is IGNORE
     assert policy().verdict(109).action is RESET
     assert policy().verdict(68).reason == "NVIDIA's catalogue: RESTART_APP"

@@ -166,7 +166,8 @@ class TestHardware:
         assert "GPU 1" in offer.errors(ProblemKind.HARDWARE)[0].message
 
     def test_an_id_follows_its_gpu_and_not_its_index(self, make):
-        """After a reboot that counted the GPUs in another order one was given to two pods (NVIDIA/k8s-device-plugin#135, #536).
+        """After a reboot that counted the GPUs in another order one was given to two pods (NVIDIA/k8s-device-plugin#135,
+        NVIDIA/k8s-device-plugin#536).
 
         IDs are UUIDs: the same ones, each still of the same GPU.
         """
@@ -186,7 +187,8 @@ class TestHardware:
         assert "is also that of GPU 0" in offer.errors(ProblemKind.HARDWARE)[0].message
 
     def test_missing_properties_are_no_problem(self, make, look):
-        """No memory, minor, NUMA node, PCI address or capability (NVIDIA/k8s-device-plugin#1482 on GB10, #332 on WSL2)."""
+        """No memory, minor, NUMA node, PCI address or capability (NVIDIA/k8s-device-plugin#1482 on GB10,
+        NVIDIA/k8s-device-plugin#332 on WSL2)."""
         gpu = make.gpu(0, minor=None, pci_bus_id=None, numa_node=None, device_nodes=())
         offer = plan(make.node(gpu), make.config())
         assert look.counts(offer) == {GPU: 1}

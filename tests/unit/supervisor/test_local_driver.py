@@ -22,7 +22,7 @@ def loadable(monkeypatch):
 
 
 def test_a_tegra_system_is_refused_with_what_was_found(loadable, tmp_path):
-    """Owners of a Jetson could not tell whether it is supported (NVIDIA/k8s-device-plugin#377, #1963)."""
+    """Owners of a Jetson could not tell whether it is supported (NVIDIA/k8s-device-plugin#377, NVIDIA/k8s-device-plugin#1963)."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/nv_tegra_release").touch()
     with pytest.raises(NotServedHere) as refused:
