@@ -144,7 +144,8 @@ async def test_an_edit_to_single_waits_for_the_node_to_fit(rig, fast):
 
 
 async def test_a_resource_that_goes_leaves_then_shows_nothing_then_closes(rig, fast):
-    """An empty list takes the figures to zero at once; a bare end of a stream leaves the capacity (kubernetes/kubernetes#52190)."""
+    """An empty list takes the figures to zero at once; a bare end of a stream leaves the capacity (kubernetes/kubernetes#52190), as
+    that of the old name after a rename, beside the new one (bottlerocket-os/bottlerocket-core-kit#789)."""
     node = rig(config=fast(shared(2)))
     async with node.running():
         before = node.healthy()
@@ -186,7 +187,7 @@ async def test_a_resource_that_went_while_the_plugin_was_away_shows_its_empty_li
 
 
 async def test_back_and_forth_before_the_grace_is_over_is_no_gap(rig, fast):
-    """A rename that is taken back (bottlerocket-os/bottlerocket-core-kit#789) finds its devices where they were."""
+    """A rename that is taken back finds its devices where they were."""
     node = rig(config=fast().replace("leavingGrace: 200ms", "leavingGrace: 1h"))
     slow = fast().replace("leavingGrace: 200ms", "leavingGrace: 1h")
     async with node.running():
