@@ -158,7 +158,8 @@ class _Builder:
     def _mig_device(self, gpu: Gpu, mig: MigDevice, common: Edits) -> Iterator[CdiDevice]:
         if mig.fault is not None or not any(node.startswith(_CAPABILITY_NODES) for node in mig.device_nodes):
             why = mig.fault or "its capability nodes are unknown"
-            self._warn(f"MIG device {gpu.index}:{mig.index} ({mig.uuid}) cannot be injected: {why}")
+            name = f"MIG device {gpu.index}:{mig.index}" + (f" ({mig.uuid})" if mig.uuid else "")
+            self._warn(f"{name} cannot be injected: {why}")
             return
         drm = drm_nodes(self.roots, gpu.pci_bus_id) if (mig.profile or "").endswith("+gfx") else ()
         edits = self._device_edits(mig.device_nodes, drm, common)

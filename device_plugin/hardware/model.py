@@ -59,7 +59,8 @@ class MigDevice:
     `index` is NVML's MIG index on the parent. `profile` is the profile's name with its suffix, as the driver names it
     (`1g.5gb`, `1c.3g.20gb`, `1g.10gb+me`); None if neither the driver nor the attributes tell. `device_nodes` are paths under the
     device root as a container sees them: the parent's node, then the GPU instance's and the compute instance's capability
-    node. `fault` says why the driver would not describe it; such a device is withheld, its siblings are not.
+    node. `fault` says why the driver would not describe it; such a device is withheld, its siblings are not. `uuid` is empty where
+    the driver gave none.
     """
 
     uuid: str

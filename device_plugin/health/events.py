@@ -107,14 +107,17 @@ def _retold(cause: Cause, verdict: XidVerdict) -> Cause:
 def _targets(gpu: Gpu | None, event: Event) -> tuple[str | None, ...]:
     """The MIG devices that an event hits; (None,) for the whole GPU.
 
-    A MIG device whose ids the driver did not tell may be the one that is meant.
+    A MIG device whose ids the driver did not tell may be the one that is meant. One without a UUID is not offered, and its cause
+    could not find it once it has one.
     """
     if gpu is None or not gpu.mig_enabled or (event.gpu_instance_id is None and event.compute_instance_id is None):
         return (None,)
     return tuple(
         mig.uuid
         for mig in gpu.mig_devices
-        if _may_be(event.gpu_instance_id, mig.gpu_instance_id) and _may_be(event.compute_instance_id, mig.compute_instance_id)
+        if mig.uuid
+        and _may_be(event.gpu_instance_id, mig.gpu_instance_id)
+        and _may_be(event.compute_instance_id, mig.compute_instance_id)
     )
 
 

@@ -125,7 +125,10 @@ def _read_name(calls: Calls, index: int, handle: pynvml._Device) -> tuple[str, l
 
 
 def _read_mig_devices(gpu: _Reader, total_bytes: int | None) -> tuple[MigDevice, ...]:
-    """All MIG devices in NVML's order. Indexes without a device are holes in the numbering, not errors."""
+    """All MIG devices in NVML's order. Indexes without a device are holes in the numbering, not errors.
+
+    One that the driver would not name at all is there without a UUID, so that it is missed: nothing else can be asked of it.
+    """
     devices: list[MigDevice] = []
     for index in range(gpu.if_supported(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0):
         subject = f"MIG device {index} of {gpu.subject}"
@@ -136,7 +139,7 @@ def _read_mig_devices(gpu: _Reader, total_bytes: int | None) -> tuple[MigDevice,
             raise
         except DriverError as error:
             if (error.call, error.code) not in _NO_DEVICE_THERE:
-                gpu.faults.append(f"its MIG device {index} cannot be read: {error}")
+                devices.append(MigDevice(uuid="", index=index, fault=f"it cannot be read: {error}"))
             continue
         devices.append(_read_mig_device(gpu, _Reader(gpu.calls, uuid, handle), index, total_bytes))
     return tuple(devices)

@@ -231,12 +231,13 @@ def test_one_gpu_without_a_node_takes_out_one_gpu(gpu, mig, roots, options, docu
             mig(1, 0, fault="the driver refused"),
             mig(1, 1, device_nodes=("/dev/nvidia1",)),
             mig(1, 2),
+            mig(1, 3, uuid="", fault="it has no name"),
         ),
     )
     inventory = Inventory(gpus=(gpu(0, minor=None, device_nodes=()), split), driver_version="550.163.01")
     built = build_specs(inventory, roots, options)
     assert [name for name in by_name(documents(built)["gpu"]) if "-" not in name] == ["1:2"]
-    for text in ("GPU 0", "1:0", "the driver refused", "1:1", "capability nodes are unknown"):
+    for text in ("GPU 0", "1:0", "the driver refused", "1:1", "capability nodes are unknown", "MIG device 1:3 cannot"):
         assert text in messages(built)
 
 

@@ -201,6 +201,23 @@ def test_a_gpu_that_does_not_answer_is_in_the_table_with_the_reason(plan, monkey
     assert len(json.loads(plan("--simulate=t4", "-ojson").out)["resources"][0]["devices"]) == 3
 
 
+def test_a_mig_device_that_the_driver_does_not_name_is_withheld_with_the_reason(plan, tmp_path):
+    """It is an error and stands in its GPU's row, or the node would seem never to have had it; its siblings are offered."""
+    profile = tmp_path / "node.yaml"
+    profile.write_text(
+        "name: mine\ndriverVersion: 580.95.05\ngpus:\n"
+        "  - name: NVIDIA A100-SXM4-40GB\n    memoryMib: 40960\n    migCapable: true\n    migEnabled: true\n"
+        "    mig: [1g.5gb, {profile: 1g.5gb, unsupported: [nvmlDeviceGetUUID]}, 1g.5gb]\n"
+    )
+    data = json.loads(plan("-ojson", f"--simulate={profile}", "--mig-strategy=mixed").out)
+    (gpu,), (problem,) = data["gpus"], data["problems"]
+    assert [device["index"] for device in data["resources"][0]["devices"]] == ["0:0", "0:2"]
+    reason = f"it cannot be read: nvmlDeviceGetUUID of MIG device 1 of {gpu['uuid']}: Not Supported"
+    assert (problem["severity"], problem["kind"]) == ("error", "mig")
+    assert problem["message"] == f"MIG device 0:1 is withheld, the others are not: {reason}"
+    assert gpu["withheld"] == [f"MIG device 0:1: {reason}"]
+
+
 def test_a_driver_call_that_hangs_does_not_hold_the_plan_up(plan, config, monkeypatch):
     enter = SimulatedNode.__enter__
 

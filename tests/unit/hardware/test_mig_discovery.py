@@ -181,13 +181,18 @@ def test_a_gpu_that_would_not_say_how_it_is_split_is_not_taken_for_a_whole_one(o
 
 @pytest.mark.parametrize("code", ["UNKNOWN", "NOT_SUPPORTED", "NOT_FOUND", "INVALID_ARGUMENT"])
 def test_one_broken_device_does_not_stop_the_rest(opened, code):
-    """A MIG device that the driver would not describe at all is one fault of its GPU, and no hole; its siblings are there."""
+    """A MIG device that the driver would not describe at all is there with its fault, and no hole; its siblings are sound."""
     found = opened(mig("1g.5gb", "1g.5gb", "1g.5gb"), {})
     broken = found.node.gpus[0].mig[1].uuid
     found.node.answer("nvmlDeviceGetUUID", code, gpu=broken)
     gpu = found.driver.read_gpu(0)
-    assert [device.index for device in gpu.mig_devices] == [0, 2]
-    assert "MIG device 1" in gpu.faults[0]
+    assert [(device.index, device.uuid == "", device.fault is None) for device in gpu.mig_devices] == [
+        (0, False, True),
+        (1, True, False),
+        (2, False, True),
+    ]
+    assert f"nvmlDeviceGetUUID of MIG device 1 of {gpu.uuid}" in gpu.mig_devices[1].fault
+    assert gpu.faults == ()
     assert found.driver.read_gpu(1).faults == ()
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from device_plugin.config.values import XidAction
 from device_plugin.config.xids import XidSet
 from device_plugin.hardware.driver import RecoveryAction
+from device_plugin.hardware.model import Inventory, MigDevice
 from device_plugin.health import events
 from device_plugin.health.cause import ClearedBy
 from device_plugin.health.policy import XidPolicy
@@ -89,6 +92,17 @@ def test_an_event_of_a_mig_device_that_is_not_there_hits_nothing(sick):
     assert sick.causes == []
     assert "GPU instance 7" in change.note
     assert change.is_unplaced, "it may have been made since the inventory was read"
+
+
+def test_an_event_does_not_hit_a_mig_device_without_a_uuid(sick):
+    """The driver would not name it, so nothing is known of its instances either: the event waits for the next inventory."""
+    *others, split = sick.inventory.gpus
+    nameless = MigDevice(uuid="", index=3, fault="it cannot be read")
+    sick.inventory = Inventory((*others, replace(split, mig_devices=(*split.mig_devices, nameless))))
+    assert sick.xid(48, "GPU-2", 7, 0).is_unplaced
+    assert sick.causes == []
+    sick.xid(48, "GPU-2", 2, 0)
+    assert [place for place, _, _ in sick.causes] == ["MIG-c"]
 
 
 def test_ids_on_a_gpu_without_mig_do_not_narrow(sick):
