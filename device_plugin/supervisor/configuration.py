@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from device_plugin.logs import Logger
     from device_plugin.problems import Problem
 
+    Forbids = Callable[[Loaded, bool], Sequence[Problem]]
+
 
 class ConfigKeeper:
     """Reads the source and keeps what was good.
@@ -36,43 +38,47 @@ class ConfigKeeper:
         self._untried: list[Loaded] = []  # were in force before this one, and nothing has been served since
         self.awaits_node = False
 
-    def look(self, forbids: Callable[[Loaded], Sequence[Problem]], *, force: bool = False) -> bool:
+    def look(self, forbids: Forbids, *, force: bool = False) -> bool:
         """Read the source; whether another config is in force now.
 
-        `forbids` says why a config that is good in itself cannot be used on this node. Before there is a config in force, what
-        is wrong with the text raises ConfigError, and a file that is not there is waited for. Afterwards both leave the last
-        good config.
+        `forbids` says why a config that is good in itself cannot be used on this node, and is told whether that text was refused
+        before. Before there is a config in force, what is wrong with the text raises ConfigError, and a file that is not there is
+        waited for. Afterwards both leave the last good config.
         """
         try:
             text = self.source.read()
             if text == self._seen and not force:
                 return False
+            again = self.awaits_node and text == self._seen
             self._seen, self.awaits_node = text, False
             if text.missing:
                 self._report_missing(text)
                 return False
-            return self._consider(text, forbids)
+            return self._consider(text, lambda loaded: forbids(loaded, again))
         except ConfigError as error:
             if self.loaded is None:
                 raise
             self._refuse(error.problems)
             return False
 
-    def withdraw(self, problems: Sequence[Problem]) -> bool:
-        """Go back to the config before, since the one in force, let in while the node was not known, cannot be used on it.
+    def withdraw(self, problems: Sequence[Problem], is_better: Callable[[Loaded], bool]) -> bool:
+        """Go back to the last config before that `is_better`, since the one in force, let in unseen, does not fit the node.
 
-        False if there was none before, or if what is in force has been served.
+        False if there is none, or if what is in force has been served.
         """
-        if not self._untried:
+        better = next((number for number in reversed(range(len(self._untried))) if is_better(self._untried[number])), None)
+        if better is None:
             return False
-        self.loaded = self._untried.pop()
+        self.loaded = self._untried[better]
+        del self._untried[better:]
         self.awaits_node = True
         self._refuse(problems)
         return True
 
-    def note_served(self) -> None:
-        """What is in force can be used on this node: it is not withdrawn any more."""
-        self._untried.clear()
+    def note_served(self, loaded: Loaded) -> None:
+        """That config has been served: while it is in force it is not withdrawn any more."""
+        if loaded is self.loaded:
+            self._untried.clear()
 
     def _consider(self, text: SourceText, forbids: Callable[[Loaded], Sequence[Problem]]) -> bool:
         loaded = load(text.text, file=text.path, environment=self._environment, flags=self._flags)
@@ -84,6 +90,7 @@ class ConfigKeeper:
             return False
         self._refused, self.problems = None, loaded.problems
         if is_in_force:
+            self.loaded = loaded  # the same, but its values may stand at other places of the file
             self._logger.info("config.unchanged", config_hash=loaded.hash[:12], path=text.path)
             return False
         previous, self.loaded = self.loaded, loaded

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from device_plugin.logs import Logger
     from device_plugin.supervisor.tasks import Tasks
 
-OWED_SECONDS = 10.0  # kubelet dials back within milliseconds; one that does not want the resource never will
+OWED_SECONDS = 30.0  # kubelet dials back within milliseconds; it may hang for 20 s, and one that refuses the resource never will
 SENT_SECONDS = 1.0  # a list is sent within milliseconds, unless kubelet has stopped reading
 STOP_GRACE_SECONDS = 2.0  # answers take milliseconds; the process has 5 s to end
 
@@ -57,6 +57,7 @@ class Endpoints:
         self._directory, self._presence, self._tasks = directory, presence, tasks
         self._answered, self._logger = answered, logger
         self._endpoints: dict[str, Endpoint] = {}
+        self._snapshots: Mapping[str, Snapshot] = {}  # what was asked for last
         self._failures: dict[str, str] = {}
         self._backoff = Backoff(first_seconds=0.5, limit_seconds=5.0)
         self.retry_after_seconds: float | None = None
@@ -78,14 +79,16 @@ class Endpoints:
         socket cannot be made is in `failures` and tried again at the next call, due in `retry_after_seconds`; the others do not
         wait for it.
         """
-        await self._show_in_order(snapshots)  # first: nothing else waits for a socket that closes or opens
+        self._snapshots = snapshots
+        await self._show_in_order()  # first: nothing else waits for a socket that closes or opens
         for name in sorted(self._endpoints.keys() - snapshots.keys()):
             await self._close(self._endpoints[name])
             del self._endpoints[name]
             self._logger.info("resource.closed", resource=name)
         failures: dict[str, str] = {}
-        for name, snapshot in sorted(snapshots.items()):
-            if name in self._endpoints:
+        for name in sorted(snapshots.keys() - self._endpoints.keys()):
+            snapshot = self._snapshots.get(name)
+            if snapshot is None:
                 continue
             try:
                 self._endpoints[name] = await self._open(name, snapshot)
@@ -97,27 +100,33 @@ class Endpoints:
         if not failures:
             self._backoff.reset()
         self.retry_after_seconds = self._backoff.next_delay() if failures else None
+        self._show(self._snapshots)
 
     def show(self, snapshots: Mapping[str, Snapshot]) -> None:
-        """Answer from these snapshots at once where a resource is served already."""
+        """Answer from newer snapshots at once where a resource is served; an `apply` under way goes on with them."""
+        self._snapshots = snapshots
+        self._show(snapshots)
+
+    def _show(self, snapshots: Mapping[str, Snapshot]) -> None:
         for name, snapshot in snapshots.items():
             endpoint = self._endpoints.get(name)
             if endpoint is not None and endpoint.snapshot != snapshot:
                 endpoint.snapshot, endpoint.shown_at = snapshot, asyncio.get_running_loop().time()
                 endpoint.server.update(snapshot)
 
-    async def _show_in_order(self, snapshots: Mapping[str, Snapshot]) -> None:
+    async def _show_in_order(self) -> None:
         """What takes devices away is sent before what gives any: kubelet is never shown one GPU free under two names."""
+        snapshots = self._snapshots
         taking = {
             name: snapshot
             for name, snapshot in snapshots.items()
             if name in self._endpoints and _healthy(self._endpoints[name].snapshot) - _healthy(snapshot)
         }
-        self.show(taking)
+        self._show(taking)
         if any(name not in self._endpoints or self._endpoints[name].snapshot != snapshot for name, snapshot in snapshots.items()):
             ready = [self._endpoints[name].server for name in taking if self._endpoints[name].server.has_stream]
             await asyncio.gather(*(server.wait_listed(SENT_SECONDS) for server in ready))
-        self.show(snapshots)
+        self._show(self._snapshots)
 
     def owes(self, name: str) -> bool:
         """Whether kubelet has yet to be given that resource's list, and may be expected to take it."""

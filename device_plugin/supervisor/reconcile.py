@@ -15,7 +15,7 @@ from device_plugin.kubelet.snapshot import Snapshot
 from device_plugin.logs import log_problem
 from device_plugin.serving.serve import next_change_at, serve, was_emptied
 from device_plugin.sharing.plan import kept_shape, plan
-from device_plugin.supervisor.decisions import delays_start, forbids_reload, forbids_start
+from device_plugin.supervisor.decisions import delays_start, fit, forbids_reload, forbids_start
 from device_plugin.supervisor.discovery import without_kept
 from device_plugin.supervisor.injection import Prepared, give_up_cdi, prepare
 from device_plugin.supervisor.report import log_changes
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from device_plugin.serving.served import Served
     from device_plugin.sharing.offer import Offer
     from device_plugin.supervisor.clock import SteadyClock
+    from device_plugin.supervisor.decisions import Fit
     from device_plugin.supervisor.endpoints import Endpoints
     from device_plugin.supervisor.health_keeper import HealthKeeper
     from device_plugin.supervisor.holders import Holders
@@ -65,7 +66,7 @@ class Reconciler:
         self._prepared = Prepared(Injection())
         self._prepared_for: object = None
         self._told: set[Problem] = set()
-        self._awaiting: Offer | None = None  # cannot be served before the node is another
+        self._intended: Offer | None = None  # what the config in force makes of the node, served or not yet
 
     @property
     def has_started(self) -> bool:
@@ -86,18 +87,23 @@ class Reconciler:
         self._endpoints.show(self._serve(loaded, inventory))
         return True
 
-    def forbids(self, loaded: Loaded, inventory: Inventory | None) -> Sequence[Problem]:
-        """Why an edit cannot come into force on this node."""
-        current = self.offer or self._awaiting
-        if inventory is None or current is None:
+    def forbids(self, loaded: Loaded, inventory: Inventory | None, *, again: bool) -> Sequence[Problem]:
+        """Why an edit, perhaps one refused before, cannot come into force on this node. Nothing forbids one before it is known."""
+        if inventory is None or self._intended is None:
             return ()
-        return forbids_reload(self._plan(inventory, loaded.config), current)
+        return forbids_reload(self._plan(inventory, loaded.config), None if again else self._intended)
+
+    def fit(self, loaded: Loaded, inventory: Inventory) -> Fit:
+        """How well a config fits this node."""
+        return fit(self._plan(inventory, loaded.config))
 
     async def reconcile(self, loaded: Loaded, inventory: Inventory) -> None:
         """Serve what should be served, at the start once nothing is `awaited`. Raises ConfigError where only an edit helps."""
         config = loaded.config
-        offer = self._plan(inventory, config)
-        if not self.has_started and not self._may_start(offer):
+        offer = self._intended = self._plan(inventory, config)
+        if not self.has_started and (forbidden := forbids_start(offer)):
+            raise ConfigError(forbidden)
+        if self.awaited:
             return
         await self._prepare(offer, inventory, config)
         self._report_problems((*offer.problems, *self._prepared.problems))
@@ -109,7 +115,7 @@ class Reconciler:
     @property
     def awaited(self) -> tuple[Problem, ...]:
         """What about the node keeps the start waiting."""
-        return delays_start(self._awaiting) if self._awaiting is not None else ()
+        return () if self.has_started or self._intended is None else delays_start(self._intended)
 
     def next_change_in(self, grace_seconds: float) -> float | None:
         """Seconds until time alone changes what is served, or a socket that could not be made is to be tried; None if neither."""
@@ -170,15 +176,6 @@ class Reconciler:
         if config is loaded.config and inventory is shown_inventory:
             return self.offer
         return plan(without_kept(inventory), config, keep_shape=kept_shape(shown_inventory, self.offer))
-
-    def _may_start(self, offer: Offer) -> bool:
-        if forbidden := forbids_start(offer):
-            raise ConfigError(forbidden)
-        before = self.awaited
-        self._awaiting = offer if delays_start(offer) else None
-        if self.awaited and self.awaited != before:
-            self._logger.warning("plugin.awaits_node", reasons=[problem.message for problem in self.awaited])
-        return not self.awaited
 
     def _report_problems(self, problems: Sequence[Problem]) -> None:
         for problem in problems:

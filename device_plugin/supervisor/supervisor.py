@@ -84,6 +84,8 @@ class Supervisor:
         self._forced = False
         self._hints = Hints()
         self._watched: Watched | None = None
+        self._judged_on: Inventory | None = None  # the hardware that the edit refused last does not fit
+        self._awaited: tuple[Problem, ...] = ()
         self._restart_for: str | None = None
         self._directory = SocketDirectory(settings.socket_directory, logger=logger)
         self._memory = Memory(settings.socket_directory, self._files, logger)
@@ -127,6 +129,7 @@ class Supervisor:
     async def _live(self) -> None:
         self._config.look(_nothing_forbids)  # a broken config is said at once, not after a wait for the directory
         await self._directory.acquire()
+        self._config.look(_nothing_forbids)  # it may have been edited while another process had the directory
         self._health.state, self._reconciler.served = self._memory.recall()
         if self._presence is not None:
             self._tasks.start("kubelet presence", self._presence.run())
@@ -243,7 +246,10 @@ class Supervisor:
                 await asyncio.sleep(HINT_SETTLES_SECONDS)
             self._hints.revive()
             forced, self._forced = self._forced, False
-            if self._config.look(self._forbids, force=forced):
+            is_another = self._config.look(self._forbids, force=forced)
+            if self._config.awaits_node:
+                self._judged_on = self._inventory()
+            if is_another:
                 await self._ask_holders()
                 self._use_config()
 
@@ -256,8 +262,8 @@ class Supervisor:
             self._watched.prober.want(())
         self._reconcile_now.set()
 
-    def _forbids(self, loaded: Loaded) -> Sequence[Problem]:
-        return self._reconciler.forbids(loaded, self._inventory())
+    def _forbids(self, loaded: Loaded, again: bool) -> Sequence[Problem]:
+        return self._reconciler.forbids(loaded, self._inventory(), again=again)
 
     def _stop_if_only_a_start_helps(self) -> None:
         """The library is loaded once per process: another driver root needs another process."""
@@ -281,7 +287,7 @@ class Supervisor:
 
     def _on_hardware(self) -> None:
         self._reconcile_now.set()
-        if self._config.awaits_node:
+        if self._config.awaits_node and self._inventory() is not self._judged_on:
             self._forced = True
             self._read_config_now.set()
 
@@ -312,19 +318,30 @@ class Supervisor:
             await self._reconcile_now.wait(self._reconciler.next_change_in(self._current_config().reconcile.leaving_grace))
 
     async def _reconcile(self, inventory: Inventory) -> None:
-        """Reconcile; an edit that was let in before the node was known, and cannot be used on it, is taken back."""
+        """Reconcile; an edit that was let in before the node was known is taken back if a config before it fits the node better."""
+        loaded = self._loaded()
         try:
-            await self._reconciler.reconcile(self._loaded(), inventory)
-            problems = self._reconciler.awaited
+            await self._reconciler.reconcile(loaded, inventory)
         except ConfigError as error:
-            if not self._config.withdraw(error.problems):
+            if not self._take_back(error.problems, inventory):
                 raise
-            self._use_config()
             return
-        if not problems:
-            self._config.note_served()
-        elif self._config.withdraw(problems):
-            self._use_config()
+        awaited = self._reconciler.awaited
+        if not awaited:
+            self._config.note_served(loaded)
+        elif self._take_back(awaited, inventory):
+            return
+        elif awaited != self._awaited:
+            self._logger.warning("plugin.awaits_node", reasons=[problem.message for problem in awaited])
+        self._awaited = awaited
+
+    def _take_back(self, problems: Sequence[Problem], inventory: Inventory) -> bool:
+        fit = self._reconciler.fit(self._loaded(), inventory)
+        if not self._config.withdraw(problems, lambda earlier: self._reconciler.fit(earlier, inventory) < fit):
+            return False
+        self._judged_on = inventory
+        self._use_config()
+        return True
 
     async def _follow_holders(self) -> None:
         use = UseTeller(self._logger)
@@ -359,5 +376,5 @@ class Supervisor:
             self._reconcile_now.set()
 
 
-def _nothing_forbids(_: Loaded) -> Sequence[Problem]:
+def _nothing_forbids(_: Loaded, _again: bool) -> Sequence[Problem]:
     return ()

@@ -20,7 +20,7 @@ def keeper(path, log):
     return ConfigKeeper(ConfigSource(file=str(path)), environment={}, flags={}, logger=log.logger)
 
 
-def allow(_):
+def allow(_loaded, _again):
     return ()
 
 
@@ -75,7 +75,7 @@ def test_what_the_node_forbids_waits_for_the_node(keeper, path, make):
     path.write_text(GOOD)
     keeper.look(allow)
     path.write_text(OTHER)
-    assert not keeper.look(lambda _: [make.problem(ProblemKind.MIG_SINGLE)])
+    assert not keeper.look(lambda _loaded, _again: [make.problem(ProblemKind.MIG_SINGLE)])
     assert keeper.awaits_node
     assert strategy(keeper) == "none"
     assert not keeper.look(allow), "the same text is not looked at again"
@@ -88,7 +88,7 @@ def test_a_text_that_is_broken_in_itself_waits_for_nobody(keeper, path, make):
     path.write_text(GOOD)
     keeper.look(allow)
     path.write_text(OTHER)
-    keeper.look(lambda _: [make.problem()])
+    keeper.look(lambda _loaded, _again: [make.problem()])
     path.write_text(BROKEN)
     keeper.look(allow)
     assert not keeper.awaits_node
@@ -137,29 +137,63 @@ def test_what_is_in_force_is_not_refused_when_the_node_has_changed_under_it(keep
     """A forced look reads the text that is in force; what does not fit any more is then said where the node is planned."""
     path.write_text(GOOD)
     keeper.look(allow)
-    assert not keeper.look(lambda _: [make.problem(ProblemKind.TOO_LARGE)], force=True)
+    assert not keeper.look(lambda _loaded, _again: [make.problem(ProblemKind.TOO_LARGE)], force=True)
     assert not keeper.awaits_node
     assert (keeper.problems, log.of("config.refused")) == ((), [])
 
 
-def test_what_was_let_in_unseen_is_withdrawn_one_edit_at_a_time(keeper, path, log, make):
+def test_what_was_let_in_unseen_gives_way_to_the_last_one_that_fits_better(keeper, path, make):
     """Edits while the node was not known, none of which can be used on it: the one that was there before them goes on."""
     for text in (GOOD, OTHER, OTHER + "devices: {exclude: [0]}\n"):
         path.write_text(text)
         keeper.look(allow)
-    assert keeper.withdraw([make.problem(ProblemKind.TOO_LARGE)])
+    assert not keeper.withdraw([make.problem()], lambda _: False), "no one is better"
     assert strategy(keeper) == "mixed"
-    assert keeper.awaits_node
-    assert keeper.withdraw([make.problem(ProblemKind.TOO_LARGE)])
+    assert keeper.withdraw([make.problem(ProblemKind.TOO_LARGE)], lambda loaded: loaded.config.flags.mig_strategy.value == "none")
     assert strategy(keeper) == "none"
-    assert not keeper.withdraw([make.problem()]), "the first one has none before it"
+    assert keeper.awaits_node
     assert [problem.kind for problem in keeper.problems] == [ProblemKind.TOO_LARGE]
+    assert not keeper.withdraw([make.problem()], lambda _: True), "the first one has none before it"
 
 
 def test_what_has_been_served_is_not_withdrawn(keeper, path, make):
     for text in (GOOD, OTHER):
         path.write_text(text)
         keeper.look(allow)
-    keeper.note_served()
-    assert not keeper.withdraw([make.problem()])
+    keeper.note_served(keeper.loaded)
+    assert not keeper.withdraw([make.problem()], lambda _: True)
     assert strategy(keeper) == "mixed"
+
+
+def test_that_another_one_was_served_says_nothing_of_the_one_in_force(keeper, path, make):
+    path.write_text(GOOD)
+    keeper.look(allow)
+    served = keeper.loaded
+    path.write_text(OTHER)
+    keeper.look(allow)
+    keeper.note_served(served)
+    assert keeper.withdraw([make.problem()], lambda _: True)
+
+
+def test_whether_a_text_was_refused_before_is_told(keeper, path, make):
+    told = []
+
+    def forbid(_loaded, again):
+        told.append(again)
+        return [make.problem(ProblemKind.MIG_SINGLE)]
+
+    path.write_text(GOOD)
+    keeper.look(allow)
+    for text in (OTHER, OTHER, OTHER + "# edited\n"):
+        path.write_text(text)
+        keeper.look(forbid, force=True)
+    assert told == [False, True, False]
+
+
+def test_a_value_that_moves_in_the_file_is_known_at_its_new_place(keeper, path):
+    """What is said of it later must not send people to another line."""
+    path.write_text(OTHER)
+    keeper.look(allow)
+    path.write_text("# one\n# two\n" + OTHER)
+    assert not keeper.look(allow), "it means the same"
+    assert keeper.loaded.config.origin("flags.migStrategy").line == 4
