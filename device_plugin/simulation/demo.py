@@ -98,7 +98,7 @@ class Demo:
     async def start(self, started: float) -> None:
         self._story.step("The plugin starts: discovery, plan, registration, list")
         await self._until(lambda: self._kubelet.allocatable(GPU) == len(self._node.gpus))
-        self._story.took("process to list at kubelet", time.monotonic() - started)
+        self._story.took("plugin started to list at kubelet", time.monotonic() - started)
         self._show_capacity()
 
     async def place_pods(self) -> None:
