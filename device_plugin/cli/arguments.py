@@ -147,8 +147,12 @@ def _fill_run(run: argparse.ArgumentParser, _: dict[str, Any]) -> None:
 
 def _fill_plan(plan: argparse.ArgumentParser, _: dict[str, Any]) -> None:
     plan.add_argument("-o", "--output", choices=OUTPUTS, default="table", metavar="|".join(OUTPUTS), help="Default: table.")
-    _add_options(plan, *CONFIG_SOURCE, SIMULATE, *LOGS, *CDI)
+    _add_options(plan, *CONFIG_SOURCE, SIMULATE, *LOGS)
     _add_config_options(plan)
+    unused = plan.add_argument_group(
+        "options of run that change nothing here", "Taken and checked, so that a manifest's arguments can be given as they are."
+    )
+    _add_options(unused, *CDI, *SERVING)
 
 
 def _fill_validate(validate: argparse.ArgumentParser, _: dict[str, Any]) -> None:
@@ -200,7 +204,7 @@ _FILLERS: dict[str, Callable[[argparse.ArgumentParser, dict[str, Any]], None]] =
 _USAGES = {"validate": "FILE...", "cdi": "ACTION [OPTION...]", "kubelet": "[OPTION...] DIR"}
 
 
-def _add_options(parser: argparse.ArgumentParser, *group: ProcessOption) -> None:
+def _add_options(parser: argparse._ActionsContainer, *group: ProcessOption) -> None:
     for option in group:
         parser.add_argument(
             f"--{option.flag}",

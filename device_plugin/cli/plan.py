@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from device_plugin.cdi import options_from
 from device_plugin.cli.node import load_config, open_node
-from device_plugin.cli.process_options import CDI_DISABLE_HOOKS, CDI_FEATURE_FLAGS, process_list
 from device_plugin.cli.report import format_table, print_data
-from device_plugin.cli.run import configure_logs
+from device_plugin.cli.run import configure_logs, settings_from
 from device_plugin.logs import get_logger
 from device_plugin.problems import Severity
 from device_plugin.sharing.message import KUBELET_LIMIT_BYTES, list_bytes
@@ -29,9 +27,8 @@ def plan(arguments: argparse.Namespace) -> int:
     """Exit status 1 if the Offer has an error. Raises PluginError where there is none: a broken config, no hardware to read."""
     configure_logs(arguments)
     with open_node(arguments, get_logger()) as node:
+        settings_from(arguments, node.root)  # checked as `run` would; nothing of them shows here
         loaded = load_config(arguments, node)
-        # Their values are checked as `run` would; nothing of them shows here.
-        options_from(loaded.config, process_list(arguments, CDI_FEATURE_FLAGS), process_list(arguments, CDI_DISABLE_HOOKS))
         inventory = node.read_inventory(loaded.config)
     offer = plan_offer(inventory, loaded.config)
     problems = tuple(dict.fromkeys((*loaded.problems, *offer.problems)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from device_plugin.cli.arguments import COMMANDS, config_flags, parse_arguments
-from device_plugin.cli.process_options import CDI_FEATURE_FLAGS, FALLBACK_STRATEGIES, process_list
+from device_plugin.cli.process_options import CDI_FEATURE_FLAGS, FALLBACK_STRATEGIES, PROCESS_OPTIONS, process_list
+from device_plugin.config.options import options
 
 
 def flags(*argv: str) -> dict[str, object]:
@@ -82,7 +83,7 @@ def test_two_dashes_with_nothing_behind_them_say_nothing(argv):
         (("--MIG_STRATEGY=mixed",), "gpu-device-plugin run: unknown flag --MIG_STRATEGY (did you mean --mig-strategy?)"),
         (("plan", "-mig-strat", "mixed"), "gpu-device-plugin plan: unknown flag --mig-strat (did you mean --mig-strategy?)"),
         (("validate", "--zzz", "x"), "gpu-device-plugin validate: unknown flag --zzz"),
-        (("plan", "--kubelet-socket=x"), "gpu-device-plugin plan: unknown flag --kubelet-socket"),
+        (("demo", "--kubelet-socket=x"), "gpu-device-plugin demo: unknown flag --kubelet-socket"),
         (("--zzz", "--yyy=1"), "gpu-device-plugin run: unknown flag --zzz; unknown flag --yyy"),
         (("--zzz", "value", "stray"), "gpu-device-plugin run: unknown flag --zzz; 'stray' is no command and no flag's value"),
         (("--gds-enabled", "false"), "gpu-device-plugin run: 'false' belongs to nothing: write --gds-enabled=false"),
@@ -107,6 +108,13 @@ def test_a_word_that_means_nothing_is_an_error_that_says_what_was_meant(run_comm
     finished = run_command(*argv)
     program = message.partition(":")[0]
     assert (finished.status, finished.out, finished.err) == (2, "", f"{message}; see {program} --help\n")
+
+
+def test_plan_takes_every_option_that_run_takes():
+    """So that a manifest's arguments can be tried as they are."""
+    taken = [option.flag for option in PROCESS_OPTIONS] + [flag for option in options() for flag in option.flags]
+    run, plan = (vars(parse_arguments([command, *(f"--{flag}=x" for flag in taken)], {})) for command in ("run", "plan"))
+    assert plan == {**run, "command": "plan", "output": "table"}
 
 
 @pytest.mark.parametrize("argv", [("--version",), ("-version",), ("run", "--version")])

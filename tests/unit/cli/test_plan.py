@@ -148,6 +148,33 @@ def test_variables_count_as_for_run(run_command):
     assert any(resource["name"].startswith("nvidia.com/mig-") for resource in json.loads(finished.out)["resources"])
 
 
+def test_the_arguments_of_a_manifest_can_be_given_as_they_are(plan):
+    """What only matters to serving changes nothing: no socket is opened and no directory made."""
+    shown = plan("-ojson", "--simulate=t4")
+    for argv in (
+        ("--kubelet-socket=", "--pod-resources-socket=/nowhere/p.sock", "--cdi-directory=/nowhere/cdi"),
+        ("--kubelet-socket=/nowhere/kubelet.sock", "--config-poll-interval=1m", "--file-notifications"),
+    ):
+        assert plan("-ojson", "--simulate=t4", *argv) == shown
+    assert not Path("/nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "environment", "message"),
+    [
+        (["--config-poll-interval=soon"], {}, "--config-poll-interval: error: "),
+        ([], {"CONFIG_POLL_INTERVAL": "0s"}, "CONFIG_POLL_INTERVAL: error: "),
+        (["--file-notifications=maybe"], {}, "--file-notifications: error: "),
+        (["--cdi-directory="], {}, "--cdi-directory: error: expected a path, not an empty text"),
+    ],
+)
+def test_what_would_keep_run_from_starting_is_said(run_command, argv, environment, message):
+    """Also of options that change nothing in a plan: a manifest that cannot start has no plan."""
+    finished = run_command("plan", "--simulate=t4", *argv, environment=QUIET | environment)
+    assert (finished.status, finished.out) == (1, "")
+    assert finished.err.startswith(message)
+
+
 def test_a_node_without_a_driver_is_one_line_that_says_where_was_looked(plan, tmp_path):
     """No traceback (NVIDIA/k8s-device-plugin#1963 shows what the lack of a clear word leads to)."""
     finished = plan(f"--driver-root-ctr-path={tmp_path}")
