@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _VERSION_SUFFIX = r"_v\d+$"
 ANY_CALL = "*"
 EVENT_WAIT = "nvmlEventSetWait"
+LONGEST_DELAY_SECONDS = 86400.0  # a call that is to take longer hangs; threads cannot wait for any number
 
 
 @cache

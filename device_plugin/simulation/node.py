@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,36 +12,28 @@ import pynvml
 from device_plugin.errors import PluginError
 from device_plugin.hardware.sysfs import Host
 from device_plugin.logs import get_logger
+from device_plugin.simulation.changes import CHANGEABLE, new_value
 from device_plugin.simulation.instances import WantedInstance, place_instances
 from device_plugin.simulation.library import SimulatedLibrary
-from device_plugin.simulation.live import ANY_CALL, HardwareEvent, LiveMachine, Rule, base_name
+from device_plugin.simulation.live import ANY_CALL, LONGEST_DELAY_SECONDS, HardwareEvent, LiveMachine, Rule, base_name
 from device_plugin.simulation.machine import Machine, SimulatedGpu, generated_uuid
 from device_plugin.simulation.player import Player
 from device_plugin.simulation.profile import (
-    ADDRESSING_MODES,
-    COMPUTE_MODES,
     FABRIC_STATES,
     RECOVERY_ACTIONS,
     GpuEntry,
     NodeProfile,
     gpu_from_entry,
-    load_profile,
     machine_from_profile,
+    parse_profile,
     profile_path,
+    read_profile,
 )
 from device_plugin.simulation.root import SimulatedRoot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
-
-_CHOICES = {
-    "addressing_mode": ADDRESSING_MODES,
-    "compute_mode": COMPUTE_MODES,
-    "fabric_state": FABRIC_STATES,
-    "recovery_action": RECOVERY_ACTIONS,
-}
-_CHANGEABLE = frozenset(field.name for field in fields(SimulatedGpu)) - {"uuid", "mig", "mig_enabled"}
 
 GpuName = int | str  # a GPU's index on the node now, or its UUID
 
@@ -56,9 +48,11 @@ class SimulatedNode:
     def __init__(
         self, profile: NodeProfile | Machine | str | Path, *, root: Path | None = None, make_device_nodes: bool = False
     ) -> None:
-        self._profile_path = profile_path(profile) if isinstance(profile, str | Path) else None
+        self._profile_path, self._profile_content = None, b""
         if isinstance(profile, str | Path):
-            profile = load_profile(profile)
+            self._profile_path = profile_path(profile)
+            self._profile_content = read_profile(self._profile_path)
+            profile = parse_profile(self._profile_content, self._profile_path)
         self._script = profile.faults if isinstance(profile, NodeProfile) else ()
         machine = machine_from_profile(profile) if isinstance(profile, NodeProfile) else profile
         self.live = LiveMachine(machine)
@@ -108,7 +102,7 @@ class SimulatedNode:
     def play(self) -> None:
         """From now on play the profile's script, and follow the edits of its file, until `close`."""
         if self._player is None:
-            self._player = Player(self, self._script, self._profile_path)
+            self._player = Player(self, self._script, self._profile_path, self._profile_content)
             self._player.start()
 
     def remove(self) -> None:
@@ -128,19 +122,16 @@ class SimulatedNode:
 
     # Changes of the hardware
 
-    def set(self, gpu: GpuName, **values: Any) -> None:
+    def set(self, gpu: GpuName, /, **values: Any) -> None:
         """Change properties of a GPU: the fields of SimulatedGpu, with the profile's words (`recovery_action="reset"`)."""
-        unknown = sorted(values.keys() - _CHANGEABLE)
+        unknown = sorted(values.keys() - CHANGEABLE)
         if unknown:
-            raise ValueError(f"a simulated GPU has no {', '.join(unknown)}; it has {', '.join(sorted(_CHANGEABLE))}")
-        for name, words in _CHOICES.items():
-            word = values.get(name)
-            if isinstance(word, str):
-                if word not in words:
-                    raise ValueError(f"{name} cannot be {word!r}; expected one of {', '.join(words)}")
-                values[name] = words[word]
-        if "unsupported" in values:
-            values["unsupported"] = frozenset(base_name(function) for function in values["unsupported"])
+            raise ValueError(f"a simulated GPU has no {', '.join(unknown)}; it has {', '.join(sorted(CHANGEABLE))}")
+        for name, value in values.items():
+            try:
+                values[name] = new_value(name, value)
+            except ValueError as error:
+                raise ValueError(f"{name} cannot be {value!r}: {error}") from error
         self._change(gpu, **values)
 
     def lose(self, gpu: GpuName) -> None:
@@ -247,6 +238,8 @@ class SimulatedNode:
 
     def slow(self, seconds: float) -> None:
         """Let every call but the wait for events take so long."""
+        if not 0 <= seconds <= LONGEST_DELAY_SECONDS:
+            raise ValueError(f"a call cannot take {seconds} seconds; expected 0 to {LONGEST_DELAY_SECONDS:.0f}")
         with self.live.changed:
             self.live.delay_seconds = seconds
 

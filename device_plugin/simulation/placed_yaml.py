@@ -27,7 +27,7 @@ class PlacedYaml:
             mark = error.problem_mark
             origin = Origin(source, mark.line + 1, mark.column + 1) if mark else Origin(source)
             raise ConfigError([_problem(f"not YAML: {error.problem}", origin)]) from error
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:  # a ValueError is of a date that there is not, as 2020-13-45
             raise ConfigError([_problem(f"not YAML: {error}", Origin(source))]) from error
         if duplicates:
             raise ConfigError(duplicates)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Player:
-    """One daemon thread. `path` is the profile's file, None to follow none; `clock` tells seconds.
+    """One daemon thread. `path` is the profile's file, None to follow none; `content` what was read of it; `clock` tells seconds.
 
     A step that does not fit the node (GPU 9 of 8) is logged and passed over. An edit that is not a profile is logged, and the node
     stays as it is. An edit replaces the node's hardware; the script goes on from where it was, with the steps that are to come.
@@ -28,12 +28,17 @@ class Player:
     POLL_SECONDS = 0.25
 
     def __init__(
-        self, node: SimulatedNode, steps: Sequence[Step], path: Path | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        node: SimulatedNode,
+        steps: Sequence[Step],
+        path: Path | None = None,
+        content: bytes = b"",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._node, self._path, self._clock = node, path, clock
+        self._node, self._path, self._content, self._clock = node, path, content, clock
         self._start = clock()
+        self._played_until = -1.0  # seconds since the start; those of a step are 0 or more
         self._steps = sorted(steps, key=lambda step: step.at_seconds)
-        self._text = self._read()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._log = get_logger(node=node.name)
@@ -52,12 +57,15 @@ class Player:
         """Do what is due now: follow the file, then play every step whose time has come."""
         self._follow()
         elapsed = self._clock() - self._start
+        self._played_until = elapsed
         while self._steps and self._steps[0].at_seconds <= elapsed:
             step = self._steps.pop(0)
             try:
                 step.play(self._node)
             except (PluginError, ValueError) as error:
                 self._log.error("fault.failed", fault=step.do, error=str(error))
+            except Exception as error:  # noqa: BLE001 - a mistake of our own in one fault must not keep the others from being played
+                self._log.error("fault.failed", fault=step.do, error=f"{type(error).__name__}: {error}")
             else:
                 self._log.info("fault.played", fault=step.do, at_seconds=step.at_seconds)
 
@@ -66,26 +74,26 @@ class Player:
             self.turn()
 
     def _follow(self) -> None:
-        text = self._read()
-        if text is None or text == self._text:
+        if self._path is None:
             return
-        self._text = text
         try:
-            profile = parse_profile(text, str(self._path))
+            content = self._path.read_bytes()
+        except OSError:  # there is none, or it is being replaced
+            return
+        if content == self._content:
+            return
+        self._content = content
+        try:
+            profile = parse_profile(content, self._path)
+            self._node.replace_profile(profile)
         except ConfigError as error:
             for problem in error.problems:
                 log_problem(self._log, problem)
             return
-        elapsed = self._clock() - self._start
-        self._node.replace_profile(profile)
-        self._steps = sorted((step for step in profile.faults if step.at_seconds > elapsed), key=lambda step: step.at_seconds)
+        except (OSError, ValueError) as error:
+            self._log.error("profile.failed", error=str(error))
+            return
+        self._steps = sorted(
+            (step for step in profile.faults if step.at_seconds > self._played_until), key=lambda step: step.at_seconds
+        )
         self._log.info("profile.changed", gpus=len(profile.gpus))
-
-    def _read(self) -> str | None:
-        """The file's text; None where there is none, or while it is being replaced."""
-        if self._path is None:
-            return None
-        try:
-            return self._path.read_text()
-        except (OSError, UnicodeDecodeError):
-            return None

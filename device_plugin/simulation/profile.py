@@ -31,22 +31,22 @@ RECOVERY_ACTIONS = {"none": 0, "reset": 1, "reboot": 2, "drain-p2p": 3, "drain-a
 FABRIC_STATES = {"not-started": 1, "in-progress": 2, "completed": 3}
 _PCIE_LEVELS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}  # as `nvidia-smi topo -m` writes NVML's levels
 _DEVICE_NODE = r"/dev(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+"  # never out of the simulated root: nodes are made, and removed again
-_PCI = r"^(?:[0-9a-fA-F]{4}){1,2}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$"
+_PCI = r"(?:[0-9a-fA-F]{4}){1,2}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True)
 
 
-def _pci_as_nvml(value: Any) -> Any:
+def pci_as_nvml(value: Any) -> Any:
     """`0000:07:00.0` as NVML writes it: eight digits of domain, upper case."""
-    if not isinstance(value, str) or not re.match(_PCI, value):
+    if not isinstance(value, str) or not re.fullmatch(_PCI, value):
         raise ValueError("expected a PCI address such as 0000:07:00.0")
     domain, rest = value.split(":", 1)
     return f"{domain:0>8}:{rest}".upper()
 
 
-def _functions(value: Any) -> Any:
+def nvml_functions(value: Any) -> Any:
     """Names of C functions; the version suffix does not matter."""
     if not isinstance(value, list) or not all(isinstance(name, str) and name.startswith("nvml") for name in value):
         raise ValueError("expected a list of NVML functions such as nvmlDeviceGetMemoryInfo")
@@ -65,7 +65,7 @@ def _version(value: Any) -> Any:
     return value
 
 
-def _numa(value: Any) -> Any:
+def numa_node(value: Any) -> Any:
     """A number; text stands for a broken file in sysfs."""
     if isinstance(value, bool) or not isinstance(value, int | str | None):
         raise ValueError("expected a NUMA node's number, or null where the kernel knows none")
@@ -79,7 +79,7 @@ def _mig_profile(value: Any) -> Any:
     return value
 
 
-def _capability(value: Any) -> Any:
+def compute_capability_of(value: Any) -> Any:
     if value is None:
         return None
     if not isinstance(value, str) or not re.fullmatch(r"\d+\.\d+", value):
@@ -89,8 +89,9 @@ def _capability(value: Any) -> Any:
 
 
 _AS_TUPLE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)  # YAML has lists
-Functions = Annotated[tuple[str, ...], BeforeValidator(_functions)]
+Functions = Annotated[tuple[str, ...], BeforeValidator(nvml_functions)]
 MigProfile = Annotated[str, BeforeValidator(_mig_profile)]
+Version = Annotated[str | None, BeforeValidator(_version)]
 
 
 class MigEntry(_Part):
@@ -125,13 +126,13 @@ class GpuEntry(_Part):
 
     name: str
     uuid: str | None = Field(default=None, pattern=r"^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-    pci: Annotated[str, BeforeValidator(_pci_as_nvml)] | None = None
+    pci: Annotated[str, BeforeValidator(pci_as_nvml)] | None = None
     minor: int | None = Field(default=None, ge=0)
     memory_mib: int | None = Field(default=None, ge=1)
-    compute_capability: Annotated[tuple[int, int] | None, BeforeValidator(_capability)] = None
+    compute_capability: Annotated[tuple[int, int] | None, BeforeValidator(compute_capability_of)] = None
     compute_mode: Literal["default", "exclusive-thread", "prohibited", "exclusive-process"] | None = "default"
     addressing_mode: Literal["none", "hmm", "ats"] | None = None
-    numa: Annotated[Any, BeforeValidator(_numa)] = None
+    numa: Annotated[Any, BeforeValidator(numa_node)] = None
     mig_capable: bool = False
     mig_enabled: bool = False
     mig: Annotated[tuple[MigEntry, ...], _AS_TUPLE] = ()
@@ -167,7 +168,7 @@ class NodeProfile(_Part):
 
     name: str = Field(min_length=1)
     description: str = ""
-    driver_version: Annotated[str | None, BeforeValidator(_version)] = None
+    driver_version: Version = None
     cuda_version: Annotated[str, BeforeValidator(_version)] = "12.4"
     gpu_defaults: dict[str, Any] = Field(default_factory=dict)
     gpus: Annotated[tuple[GpuEntry, ...], _AS_TUPLE] = ()
@@ -200,14 +201,18 @@ class NodeProfile(_Part):
 def load_profile(name_or_path: str | Path) -> NodeProfile:
     """The shipped profile of that name, or the one in that file. Raises `ConfigError` with every problem and its place."""
     path = profile_path(name_or_path)
+    return parse_profile(read_profile(path), path)
+
+
+def read_profile(path: Path) -> bytes:
+    """What a profile's file holds. Raises `ConfigError`."""
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
         found = "there is no such node profile" if is_missing else f"cannot be read: {error.strerror or error}"
         message = f"{found}; give a YAML file or one of: {', '.join(shipped_profiles())}"
         raise ConfigError([Problem(Severity.ERROR, ProblemKind.CONFIG, message, Origin(str(path)))]) from error
-    return parse_profile(decode(content, str(path)), str(path))
 
 
 def profile_path(name_or_path: str | Path) -> Path:
@@ -220,16 +225,19 @@ def shipped_profiles() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in PROFILES.glob("*.yaml")))
 
 
-def parse_profile(text: str, source: str) -> NodeProfile:
-    """A profile from YAML text. Raises `ConfigError`."""
-    document = PlacedYaml(text, source)
+def parse_profile(content: bytes | str, source: str | Path) -> NodeProfile:
+    """A profile from YAML. Raises `ConfigError`."""
+    text = decode(content, str(source)) if isinstance(content, bytes) else content
+    document = PlacedYaml(text, str(source))
     data = document.data if document.data is not None else {}
     errors: list[ErrorDetails] = []
     profile = _validated(NodeProfile, data, errors)
     if isinstance(data, dict) and isinstance(data.get("faults"), list) and data["faults"]:
         from device_plugin.simulation.script import Script  # noqa: PLC0415 - its many models are half of a node's start
 
-        script = _validated(Script, {"faults": data["faults"]}, errors)
+        script_errors: list[ErrorDetails] = []
+        script = _validated(Script, {"faults": data["faults"]}, script_errors)
+        errors += map(_without_kind, script_errors)
         if profile is not None and script is not None:
             profile = profile.model_copy(update={"faults": script.faults})
     if profile is None or errors:
@@ -244,6 +252,12 @@ def _validated(model: type[M], data: object, errors: list[ErrorDetails]) -> M | 
     except ValidationError as error:
         errors += error.errors(include_url=False)
         return None
+
+
+def _without_kind(error: ErrorDetails) -> ErrorDetails:
+    """pydantic puts the step's kind behind its number. That is no key, though a step of kind `xid` has one of that name."""
+    number_and_before, behind_kind = error["loc"][:2], error["loc"][3:]
+    return {**error, "loc": number_and_before + behind_kind}
 
 
 def _problem(error: ErrorDetails, document: PlacedYaml) -> Problem:

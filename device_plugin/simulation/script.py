@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from device_plugin.simulation.changes import CHANGEABLE, new_value
+from device_plugin.simulation.live import LONGEST_DELAY_SECONDS
+from device_plugin.simulation.profile import MigProfile, Version
 
 if TYPE_CHECKING:
     from device_plugin.simulation.node import SimulatedNode
@@ -13,18 +18,42 @@ if TYPE_CHECKING:
 
 def _number_or_text(value: object) -> object:
     """Said once, where pydantic would tell of each alternative that it tried."""
-    if isinstance(value, bool) or not isinstance(value, int | str | None):
+    if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("expected a number or a name")
     return value
 
 
 NumberOrName = Annotated[int | str, BeforeValidator(_number_or_text)]
 GpuName = NumberOrName  # a GPU's index or UUID
-Profiles = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+Profiles = Annotated[tuple[MigProfile, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+
+
+def _changes(values: dict[Any, Any]) -> dict[str, Any]:
+    """The values as `SimulatedNode.set` takes them, or an error for each that it would refuse."""
+    changes: dict[str, Any] = {}
+    errors: list[InitErrorDetails] = []
+    for key, value in values.items():
+        name = _snake(str(key))
+        try:
+            changes[name] = _change(name, value)
+        except ValueError as error:
+            refusal = PydanticCustomError("change", "{why}", {"why": str(error)})
+            errors.append(InitErrorDetails(type=refusal, loc=(str(key),), input=value))
+    if errors:
+        raise ValidationError.from_exception_data("values", errors)
+    return changes
+
+
+def _change(name: str, value: object) -> object:
+    if name not in CHANGEABLE:
+        raise ValueError(f"not a property that changes; expected one of {', '.join(map(to_camel, sorted(CHANGEABLE)))}")
+    return new_value(name, value)
 
 
 class _Step(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True, allow_inf_nan=False
+    )
 
     at_seconds: float = Field(ge=0)
 
@@ -68,10 +97,10 @@ class Repartition(_Step):
 class Change(_Step):
     do: Literal["set"]
     gpu: GpuName
-    values: dict[str, JsonValue]
+    values: Annotated[dict[Any, Any], AfterValidator(_changes)]
 
     def play(self, node: SimulatedNode) -> None:
-        node.set(self.gpu, **{_snake(key): value for key, value in self.values.items()})
+        node.set(self.gpu, **self.values)
 
 
 class Answer(_Step):
@@ -103,7 +132,7 @@ class Release(_Step):
 
 class Slow(_Step):
     do: Literal["slow"]
-    seconds: float = Field(ge=0)
+    seconds: float = Field(ge=0, le=LONGEST_DELAY_SECONDS)
 
     def play(self, node: SimulatedNode) -> None:
         node.slow(self.seconds)
@@ -118,7 +147,7 @@ class UnloadDriver(_Step):
 
 class LoadDriver(_Step):
     do: Literal["load-driver"]
-    version: str | None = None
+    version: Version = None
 
     def play(self, node: SimulatedNode) -> None:
         node.load_driver(self.version)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 import threading
 import time
+from dataclasses import fields
 
 import pytest
 
-from device_plugin.errors import DriverError, GpuLost, NoPermission
+from device_plugin.errors import ConfigError, DriverError, GpuLost, NoPermission
 from device_plugin.hardware.nvml import NvmlDriver
 from device_plugin.simulation.node import SimulatedNode
-from device_plugin.simulation.profile import GpuEntry
+from device_plugin.simulation.profile import GpuEntry, parse_profile
 
 
 @pytest.fixture
@@ -124,6 +127,83 @@ def test_setting_properties_in_the_words_of_the_profile(node, driver):
         node.set(0, colour="red")
     with pytest.raises(ValueError, match="expected one of none, reset"):
         node.set(0, recovery_action="pray")
+    with pytest.raises(ValueError, match="cannot take nan seconds; expected 0 to 86400"):
+        node.slow(float("nan"))
+
+
+WRONG_VALUES = [
+    ("name", 3, "expected text"),
+    ("pciBusId", 3, "expected a PCI address such as 0000:07:00.0"),
+    ("pciBusId", "0000:07:00.0\n", "expected a PCI address such as 0000:07:00.0"),
+    ("minor", "x", "expected a whole number, 0 or more"),
+    ("minor", True, "expected a whole number, 0 or more"),
+    ("memoryBytes", "x", "expected a whole number, 0 or more"),
+    ("memoryBytes", -1, "expected a whole number, 0 or more"),
+    ("computeCapability", 8, 'expected a quoted compute capability such as "8.0"'),
+    ("computeCapability", [8], 'expected a quoted compute capability such as "8.0"'),
+    ("computeMode", True, "expected one of default, exclusive-thread, prohibited, exclusive-process, or NVML's number"),
+    ("addressingMode", -1, "expected one of none, hmm, ats, or NVML's number"),
+    ("numa", [1], "expected a NUMA node's number, or null where the kernel knows none"),
+    ("migCapable", None, "expected true or false"),
+    ("switchLinks", "x", "expected a whole number, 0 or more"),
+    ("events", 1, "expected true or false"),
+    ("eccUncorrectable", "many", "expected a whole number, 0 or more"),
+    ("eccUncorrectable", float("inf"), "expected a whole number, 0 or more"),
+    ("remapPending", "no", "expected true or false"),
+    ("remapFailed", 0, "expected true or false"),
+    ("recoveryAction", "pray", "expected one of none, reset, reboot, drain-p2p, drain-and-reset, or NVML's number"),
+    ("fabricState", 1.5, "expected one of not-started, in-progress, completed, or NVML's number"),
+    ("fabricStatus", None, "expected a whole number, 0 or more"),
+    ("lost", "x", "expected true or false"),
+    ("unsupported", 3, "expected a list of NVML functions such as nvmlDeviceGetMemoryInfo"),
+    ("unsupported", "nvmlDeviceGetName", "expected a list of NVML functions such as nvmlDeviceGetMemoryInfo"),
+]
+NO_PROPERTY = (
+    "not a property that changes; expected one of addressingMode, computeCapability, computeMode, eccUncorrectable, events, "
+    "fabricState, fabricStatus, lost, memoryBytes, migCapable, minor, name, numa, pciBusId, recoveryAction, remapFailed, "
+    "remapPending, switchLinks, unsupported"
+)
+FOREIGN = ("gpu", "self", "uuid", "mig", "migEnabled")
+
+
+def snake(key):
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
+@pytest.mark.parametrize(("key", "value", "expected"), WRONG_VALUES)
+def test_a_wrong_value_is_refused_by_hand_and_where_it_stands_in_a_script(node, key, value, expected):
+    """A fault with a wrong value would break the simulated library, or the player, much later."""
+    before = node.gpus
+    with pytest.raises(ValueError, match=re.escape(f"{snake(key)} cannot be {value!r}: {expected}")):
+        node.set(0, **{"lost": True, snake(key): value})
+    assert node.gpus == before
+    number = ".inf" if value == float("inf") else json.dumps(value)
+    with pytest.raises(ConfigError) as refused:
+        parse_profile(f"name: x\nfaults:\n- {{ atSeconds: 0, do: set, gpu: 0, values: {{ {key}: {number} }} }}\n", "p.yaml")
+    assert str(refused.value) == f"p.yaml:3:{48 + len(key)}: error: faults[0].values.{key}: {expected}"
+
+
+@pytest.mark.parametrize("key", FOREIGN)
+def test_what_does_not_change_is_refused_by_hand_and_where_it_stands_in_a_script(node, key):
+    """Identity and layout are not changed this way, and the words of the call are no properties."""
+    with pytest.raises(ValueError, match=f"a simulated GPU has no {snake(key)}; it has addressing_mode, "):
+        node.set(0, **{snake(key): 1})
+    with pytest.raises(ConfigError) as refused:
+        parse_profile(f"name: x\nfaults:\n- {{ atSeconds: 0, do: set, gpu: 0, values: {{ {key}: 1 }} }}\n", "p.yaml")
+    assert str(refused.value) == f"p.yaml:3:{48 + len(key)}: error: faults[0].values.{key}: {NO_PROPERTY}"
+
+
+def test_every_property_of_a_gpu_can_be_changed_but_its_identity_and_layout(node):
+    """What a GPU has can be set to what it has."""
+    gpu = node.gpus[0]
+    values = {name: getattr(gpu, name) for name in (each.name for each in fields(gpu)) if name not in map(snake, FOREIGN)}
+    assert set(values) == {snake(key) for key, _, _ in WRONG_VALUES}
+    node.set(0, **values)
+    assert node.gpus[0] == gpu
+    optional = [name for name, kind in type(gpu).__annotations__.items() if "None" in kind]
+    node.set(0, **dict.fromkeys(optional), unsupported={"nvmlDeviceGetName_v2"})
+    assert {getattr(node.gpus[0], name) for name in optional} == {None}
+    assert node.gpus[0].unsupported == {"nvmlDeviceGetName"}
 
 
 def test_adding_gpus(node):

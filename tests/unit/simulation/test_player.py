@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+import structlog
 
 from device_plugin.simulation.node import SimulatedNode
 from device_plugin.simulation.player import Player
-from device_plugin.simulation.profile import load_profile
+from device_plugin.simulation.profile import parse_profile
+from device_plugin.simulation.script import Lose, Release
 
 PROFILE = """
 name: mine
@@ -37,11 +39,18 @@ def play(tmp_path):
         node = SimulatedNode(path, root=tmp_path / "root")
         nodes.append(node)
         clock = Clock()
-        return node, Player(node, load_profile(path).faults, path, clock), clock, path
+        content = path.read_bytes()
+        return node, Player(node, parse_profile(content, path).faults, path, content, clock), clock, path
 
     yield make
     for node in nodes:
         node.close()
+
+
+@pytest.fixture
+def logged():
+    with structlog.testing.capture_logs() as lines:
+        yield lines
 
 
 def test_steps_are_played_in_time(play):
@@ -111,6 +120,21 @@ def test_a_step_that_does_not_fit_is_passed_over(play):
     assert node.gpus[0].lost
 
 
+class OurMistake(Release):
+    def play(self, node):
+        raise TypeError(f"{node.name} is no number")
+
+
+def test_whatever_a_step_raises_the_next_is_played(play, logged):
+    """A mistake in the simulation itself is logged, with its kind, and the player goes on."""
+    node, _, clock, _ = play()
+    steps = [OurMistake(do="release", at_seconds=0), Lose(do="lose", gpu=0, at_seconds=0)]
+    player = Player(node, steps, clock=clock)
+    player.turn()
+    assert node.gpus[0].lost
+    assert [entry["error"] for entry in logged if entry["event"] == "fault.failed"] == ["TypeError: mine is no number"]
+
+
 def test_an_edit_is_followed(play):
     """The edited file is what the node is now: a GPU more, another in MIG mode; those that stay keep their UUID."""
     node, player, _, path = play()
@@ -136,6 +160,28 @@ def test_a_broken_edit_changes_nothing(play):
     assert len(node.gpus) == 1
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        PROFILE.format(gpus="{}", faults="").encode() + b"description: \xe9\n",
+        PROFILE.format(gpus="{}", faults="").encode() + b"description: 2020-13-45\n",
+        PROFILE.format(gpus="{}", faults="").encode() + b"deviceNodes: [/dev/nvidiactl/below]\n",
+    ],
+    ids=["not UTF-8", "a date that there is not", "a node below a node"],
+)
+def test_an_edit_that_cannot_be_followed_is_logged_once(play, logged, edit):
+    """The node stays as it was, and the player goes on."""
+    node, player, _, path = play()
+    path.write_bytes(edit)
+    player.turn()
+    player.turn()
+    assert len(node.gpus) == 2
+    assert len([entry for entry in logged if entry["log_level"] == "error"]) == 1
+    path.write_text(PROFILE.format(gpus="{}", faults=""))
+    player.turn()
+    assert len(node.gpus) == 1
+
+
 def test_an_unchanged_file_does_not_undo_faults(play):
     """Only an edit makes the file the truth again; being written anew with the same content is none."""
     node, player, _, path = play()
@@ -149,6 +195,7 @@ def test_steps_added_by_an_edit(play):
     """An edit may bring further steps; those whose time is past are not played late."""
     node, player, clock, path = play()
     clock.now += 10
+    player.turn()
     path.write_text(PROFILE.format(gpus="{}, {}", faults="{ atSeconds: 5, do: lose, gpu: 0 }, { atSeconds: 15, do: lose, gpu: 1 }"))
     player.turn()
     clock.now += 5
@@ -167,3 +214,26 @@ def test_a_node_plays_by_itself(tmp_path):
         time.sleep(0.01)
     node.close()
     assert node.gpus[1].lost
+
+
+@pytest.mark.parametrize("saved", [lambda text: text.encode(), lambda text: b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()])
+def test_an_edit_between_loading_and_playing_is_followed(tmp_path, saved):
+    """What counts as known of the file is what was read, byte for byte, when the node was made, and not what stands there later."""
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(saved(PROFILE.format(gpus="{}", faults="")))
+    node = SimulatedNode(path, root=tmp_path / "root")
+    node.add_gpu()
+    node.play()
+    time.sleep(2 * Player.POLL_SECONDS)
+    unedited = len(node.gpus)
+    node.close()
+
+    node = SimulatedNode(path, root=tmp_path / "root")
+    path.write_bytes(saved(PROFILE.format(gpus="{}, {}, {}", faults="{ atSeconds: 0, do: lose, gpu: 2 }")))
+    node.play()
+    deadline = time.monotonic() + 10
+    while not node.gpus[-1].lost and time.monotonic() < deadline:
+        time.sleep(0.01)
+    node.close()
+    assert unedited == 2
+    assert [gpu.lost for gpu in node.gpus] == [False, False, True]

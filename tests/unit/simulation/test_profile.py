@@ -158,6 +158,37 @@ def test_a_profile_that_cannot_be_read(tmp_path):
         ("name: x\ngpus: &a [*a]\n", "p.yaml:2:7", "valid dictionary"),
         ("name: x\nfaults: [{ atSeconds: 1, do: explode }]\n", "p.yaml:2:10", "explode"),
         ("name: x\nfaults: [{ atSeconds: -1, do: release }]\n", "p.yaml:2:23", "greater than or equal to 0"),
+        (
+            "name: x\nfaults: [{ atSeconds: .inf, do: release }]\n",
+            "p.yaml:2:23",
+            "faults[0].atSeconds: Input should be a finite number",
+        ),
+        (
+            "name: x\nfaults: [{ atSeconds: 1, do: slow, seconds: .inf }]\n",
+            "p.yaml:2:45",
+            "faults[0].seconds: Input should be a finite number",
+        ),
+        ("name: x\nfaults: [{ atSeconds: 1, do: slow, seconds: .nan }]\n", "p.yaml:2:45", "a finite number"),
+        ("name: x\nfaults: [{ atSeconds: 1, do: slow, seconds: 86401 }]\n", "p.yaml:2:45", "less than or equal to 86400"),
+        ("name: x\nfaults: [{ atSeconds: 1, do: xid, xid: 79 }]\n", "p.yaml:2:10", "faults[0].gpu: Field required"),
+        (
+            "name: x\nfaults:\n  - { atSeconds: 1, do: xid, gpu: 0, xid: 79, nonsense: 3 }\n",
+            "p.yaml:3:57",
+            "faults[0].nonsense: Extra inputs are not permitted",
+        ),
+        (
+            "name: x\nfaults: [{ atSeconds: 1, do: xid, gpu: 0, xid: -1 }]\n",
+            "p.yaml:2:48",
+            "faults[0].xid: Input should be greater",
+        ),
+        ("name: x\nfaults: [{ atSeconds: 1, do: lose, gpu: null }]\n", "p.yaml:2:41", "faults[0].gpu: expected a number or a name"),
+        ("name: x\nfaults: [{ atSeconds: 1, do: repartition, gpu: 0, mig: [big] }]\n", "p.yaml:2:57", "not a MIG profile"),
+        (
+            "name: x\nfaults: [{ atSeconds: 1, do: load-driver, version: ../../x }]\n",
+            "p.yaml:2:52",
+            "faults[0].version: expected a version",
+        ),
+        ("name: x\ndescription: 2020-13-45\n", "p.yaml", "not YAML: month must be in 1..12"),
         ("name: x\nlinks: { pcie: 'X' }\ngpus: [{ name: A, minor: -1 }]\n", "p.yaml:3:26", "greater than or equal to 0"),
     ],
 )
