@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MADE = frozenset({"__init__", "__post_init__", "__eq__", "__hash__", "__repr__", "__slots__"})  # of the class's own: would be lost
+_TAKEN = frozenset({"self", "members", "MISSING"})  # words of the `__init__` that is made
+
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
@@ -42,6 +45,12 @@ def _made(cls: type[T]) -> tuple[type[T], Callable[[T], Any]]:
     """The class with its slots, and what reads the fields of one of its values."""
     names = tuple(cls.__annotations__)
     namespace = {name: value for name, value in cls.__dict__.items() if name not in ("__dict__", "__weakref__")}
+    is_derived, is_taken = cls.__bases__ != (object,), not (_MADE.isdisjoint(namespace) and _TAKEN.isdisjoint(names))
+    if is_derived or is_taken or not names or "ClassVar" in str(cls.__annotations__):
+        raise TypeError(
+            f"{cls.__qualname__} cannot be a record: one has fields, no base class, no ClassVar, "
+            f"no {', '.join(sorted(_MADE))} of its own, and no field named {', '.join(sorted(_TAKEN))}"
+        )
     members = {name: _as_field(name, namespace.pop(name, MISSING)) for name in names}
     values = attrgetter(*names)
 
@@ -71,6 +80,10 @@ def _made(cls: type[T]) -> tuple[type[T], Callable[[T], Any]]:
 def _as_field(name: str, stated: Any) -> Field[Any]:
     """What the class says of a field: a default, a `field(...)`, or nothing."""
     made: Field[Any] = stated if isinstance(stated, Field) else field(default=stated)
+    if not (made.init and made.repr and made.compare) or made.hash is not None or made.kw_only is True:
+        raise TypeError(f"the field {name} cannot be a record's: of field(...) one takes default, default_factory and metadata")
+    if made.default.__class__.__hash__ is None:
+        raise TypeError(f"the default of the field {name} can change, and all records would share it; give a default_factory")
     made.name, made._field_type = name, dataclasses._FIELD  # type: ignore[attr-defined]  # noqa: SLF001 - its own mark of a field
     return made
 

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from dataclasses import asdict, field, fields, replace
+from typing import ClassVar
 
 import pytest
 
@@ -81,6 +82,64 @@ def test_a_field_without_a_default_comes_before_those_with_one():
         class Odd:
             first: int = 0
             second: int
+
+
+def own(name):
+    return {"__annotations__": {"only": "str"}, name: lambda *_: None}
+
+
+def one(name="only", annotation="list[str]", **stated):
+    return {"__annotations__": {name: annotation}, **stated}
+
+
+@pytest.mark.parametrize(
+    ("bases", "namespace"),
+    [
+        ((), {}),
+        ((Single,), one()),
+        ((Exception,), one()),
+        *(((), own(name)) for name in ("__init__", "__post_init__", "__eq__", "__hash__", "__repr__")),
+        *(((), one(name)) for name in ("self", "members", "MISSING")),
+        ((), one(annotation="ClassVar[list[str]]", only=())),
+        ((), one(annotation=ClassVar[list[str]], only=())),
+    ],
+)
+def test_what_a_record_does_not_have_is_refused(bases, namespace):
+    """A data class would heed it, a record would lose it without a word."""
+    for decorator in (record, ordered_record):
+        with pytest.raises(TypeError) as refused:
+            decorator(type("Odd", bases, dict(namespace)))
+        assert str(refused.value) == (
+            "Odd cannot be a record: one has fields, no base class, no ClassVar, "
+            "no __eq__, __hash__, __init__, __post_init__, __repr__, __slots__ of its own, and no field named MISSING, members, self"
+        )
+
+
+@pytest.mark.parametrize(
+    "stated", [{"init": False}, {"repr": False}, {"compare": False}, {"hash": False}, {"hash": True}, {"kw_only": True}]
+)
+def test_what_a_field_does_not_have_is_refused(stated):
+    """So it is with what `field` can say of a data class's field."""
+    with pytest.raises(TypeError) as refused:
+        record(type("Odd", (), one(only=field(default=(), **stated))))
+    assert (
+        str(refused.value) == "the field only cannot be a record's: of field(...) one takes default, default_factory and metadata"
+    )
+
+
+@pytest.mark.parametrize("default", [[], {}, set(), bytearray(), field(default=[])])
+def test_a_default_that_can_change_is_refused(default):
+    """All records would share it."""
+    with pytest.raises(TypeError) as refused:
+        record(type("Odd", (), one(only=default)))
+    assert str(refused.value) == "the default of the field only can change, and all records would share it; give a default_factory"
+
+
+def test_a_field_may_say_what_it_is_for():
+    """What `field` can say of a record's field, it can."""
+    made = record(type("Plain", (), one(only=field(default=(), metadata={"unit": "s"}))))
+    assert made().only == ()
+    assert fields(made)[0].metadata == {"unit": "s"}
 
 
 def test_a_record_is_the_class_that_was_written():
