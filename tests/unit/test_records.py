@@ -111,7 +111,8 @@ def test_what_a_record_does_not_have_is_refused(bases, namespace):
             decorator(type("Odd", bases, dict(namespace)))
         assert str(refused.value) == (
             "Odd cannot be a record: one has fields, no base class, no ClassVar, "
-            "no __eq__, __hash__, __init__, __post_init__, __repr__, __slots__ of its own, and no field named MISSING, members, self"
+            "no __eq__, __hash__, __init__, __post_init__, __repr__, __slots__ of its own, "
+            "and no field named MISSING, members, self"
         )
 
 
