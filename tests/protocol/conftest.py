@@ -148,10 +148,22 @@ class Plugin:
 
 
 @pytest.fixture
-async def plugin(node, directory, log):
-    made = Plugin(directory, log, node)
-    yield made
-    await made.close()
+async def start_plugin(node, directory, log):
+    """Makes the plugin of a process of its own: `start_plugin()`. One that ends before the test does is closed there."""
+    made = []
+
+    def start():
+        made.append(Plugin(directory, log, node))
+        return made[-1]
+
+    yield start
+    for plugin in made:
+        await plugin.close()
+
+
+@pytest.fixture
+async def plugin(start_plugin):
+    return start_plugin()
 
 
 @pytest.fixture
@@ -159,9 +171,9 @@ async def dial(directory):
     """Dials a server of ours as kubelet does: `dial(server)` is a stub."""
     channels = []
 
-    def dial_server(server, **options):
+    def dial_server(server):
         path = target(directory / server.endpoint)
-        channel = grpc.aio.insecure_channel(path, options=[("grpc.default_authority", "localhost"), *options.items()])
+        channel = grpc.aio.insecure_channel(path, options=[("grpc.default_authority", "localhost")])
         channels.append(channel)
         return DevicePluginStub(channel)
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from device_plugin.kubelet.api.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
-from device_plugin.kubelet.api.deviceplugin.v1beta1.deviceplugin_pb2_grpc import RegistrationStub
+from device_plugin.kubelet.api.deviceplugin.v1beta1.deviceplugin_pb2_grpc import DevicePluginStub, RegistrationStub
 from device_plugin.kubelet.changes import first_of
 from device_plugin.kubelet.podresources import PodResources
 from device_plugin.kubelet.registration import call_register
@@ -90,9 +90,19 @@ async def test_asking_for_pod_resources_names_localhost(kubelet, root):
     assert b"tap.sock" not in heard
 
 
-@pytest.mark.parametrize("authority", ["localhost", "", "%2Fvar%2Flib%2Fplugin.sock"])
-async def test_our_server_takes_whatever_authority_a_client_sends(plugin, dial, snapshot, authority):
-    """Kubelet sends `localhost`; other clients an empty one or a path. None of them is refused."""
+@pytest.mark.parametrize(
+    "authority",
+    ["localhost", "/var/lib/kubelet/device-plugins/plugin.sock", "%2Fvar%2Flib%2Fkubelet%2Fdevice-plugins%2Fplugin.sock", ""],
+)
+async def test_our_server_takes_whatever_authority_a_client_sends(plugin, snapshot, directory, root, authority):
+    """Servers that were not written in Go refused kubelets that dialled with the socket's path as the authority
+    (kubernetes/kubernetes#109081, kubernetes/kubernetes#108254). Ours refuses neither a path nor an empty one."""
     server = await plugin.serve(snapshot(["a"]))
-    stub = dial(server, **{"grpc.default_authority": authority} if authority else {})
-    assert (await stub.GetDevicePluginOptions(pb.Empty(), timeout=5)).get_preferred_allocation_available
+    path, stated = root / "tap.sock", [("grpc.default_authority", authority)]
+    async with (
+        wiretap(path, directory / server.endpoint) as heard,
+        grpc.aio.insecure_channel(target(path), options=stated) as channel,
+    ):
+        options = await DevicePluginStub(channel).GetDevicePluginOptions(pb.Empty(), timeout=5)
+    assert options.get_preferred_allocation_available
+    assert b":authority" + header(authority) in heard

@@ -10,6 +10,7 @@ import pytest
 from device_plugin.errors import RegistrationFailed
 from device_plugin.kubelet.api.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
 from device_plugin.kubelet.registration import call_register
+from device_plugin.simulation.kubelet_plugin import PluginClient
 from device_plugin.simulation.kubelet_record import Happening
 
 GPU = "nvidia.com/gpu"
@@ -42,10 +43,25 @@ async def test_a_change_of_the_list_needs_no_registration(kubelet, plugin, snaps
 
 
 async def test_registering_again_ends_the_old_stream_first(kubelet, plugin, snapshot):
-    """When any stream of a resource ends, kubelet drops whatever client is registered: so the old one ends before, every time.
-
-    NVIDIA's plugin restarted beside kubelet could be left with 0 allocatable (kubernetes/kubernetes#62773); here 20 times over.
+    """When any stream of a resource ends, kubelet drops whatever client is registered, so an old one must not outlive its
+    registration: that left 0 allocatable (kubernetes/kubernetes#62773). Here options that change ask for 20 registrations, each
+    beside an open stream.
     """
+    server = await plugin.register(snapshot(["a", "b"]))
+    for round_number in range(20):
+        server.update(snapshot(["a", "b"], refuse=round_number % 2 == 0))
+        await kubelet.record.wait_for(lambda count=round_number: len(kubelet.record.of(Happening.REGISTERED)) == count + 2)
+        async with asyncio.timeout(5):
+            await plugin.registrations[GPU].wait_registered()
+        await kubelet.wait_allocatable(GPU, 2)
+    kinds = [entry.happening for entry in kubelet.record.entries if entry.happening is not Happening.LIST]
+    assert kinds[1:] == [Happening.REGISTERED, *[Happening.STREAM_ENDED, Happening.REGISTERED] * 20]
+    assert {entry["reason"] for entry in plugin.log.of("resource.registration_lost")} == {"options changed"}
+    assert plugin.log.of("resource.registration_failed") == []
+
+
+async def test_a_stream_that_ends_is_followed_by_a_registration_every_time(kubelet, plugin, snapshot):
+    """Kubelet forgets the client with the stream and tells nobody; here 20 times over."""
     server = await plugin.register(snapshot(["a", "b"]))
     for round_number in range(20):
         await server.end_streams()
@@ -56,6 +72,35 @@ async def test_registering_again_ends_the_old_stream_first(kubelet, plugin, snap
         plugin.registrations[GPU]._backoff.reset()
     kinds = [entry.happening for entry in kubelet.record.entries if entry.happening is not Happening.LIST]
     assert kinds[1:] == [Happening.REGISTERED, *[Happening.STREAM_ENDED, Happening.REGISTERED] * 20]
+
+
+@pytest.mark.parametrize("late_seconds", [0.0, 0.05])
+async def test_a_plugin_that_restarts_beside_kubelet_has_its_devices_back_each_time(
+    kubelet, start_plugin, snapshot, monkeypatch, late_seconds
+):
+    """After a restart of the plugin alone allocatable stayed 0 (kubernetes/kubernetes#62773); here 20 restarts.
+
+    A kubelet that sees the old stream's end only after the new registration drops the new one, which is then made again.
+    """
+    lists = PluginClient.lists
+
+    async def lists_and_late_end(client):
+        async for response in lists(client):
+            yield response
+        await asyncio.sleep(0 if client._is_closed else late_seconds)
+
+    monkeypatch.setattr(PluginClient, "lists", lists_and_late_end)
+    plugin = start_plugin()
+    await plugin.register(snapshot(["a", "b"]))
+    for _ in range(20):
+        ended = len(kubelet.record.of(Happening.STREAM_ENDED))
+        await plugin.close()
+        plugin = start_plugin()
+        await plugin.serve(snapshot(["a", "b"]))
+        plugin.keep_registered()
+        await kubelet.record.wait_for(lambda count=ended: len(kubelet.record.of(Happening.STREAM_ENDED)) > count)
+        await kubelet.wait_allocatable(GPU, 2)
+        assert (kubelet.healthy(GPU), kubelet.capacity(GPU), kubelet.is_registered(GPU)) == ({"a", "b"}, 2, True)
 
 
 async def test_a_stream_that_ends_brings_back_that_resource_only(kubelet, plugin, snapshot):
