@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,10 @@ class ProblemKind(StrEnum):
 
 @record
 class Problem:
-    """One thing wrong. `message` says what was found, what was expected and what to do, without the place."""
+    """One thing wrong. `message` says what was found, what was expected and what to do, without the place.
+
+    As text it is a line: the place, the severity, the config path, the message. A path that the message names is not said twice.
+    """
 
     severity: Severity
     kind: ProblemKind
@@ -61,7 +65,9 @@ class Problem:
     origin: Origin
 
     def __str__(self) -> str:
-        return f"{self.origin}: {self.severity}: {self.message}"
+        path = self.origin.path
+        names = not path or re.search(rf"(^|(?<![\w.'])|(?<=key '))({re.escape(path)})(?![\w\[]|\.\w)", self.message)
+        return f"{self.origin}: {self.severity}: {self.message if names else f'{path}: {self.message}'}"
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:

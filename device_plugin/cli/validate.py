@@ -43,7 +43,9 @@ def _problems(file: str) -> list[Problem]:
         problems = (*loaded.problems, *find_differences(loaded.config))
     except ConfigError as error:
         problems = error.problems
-    return [problem if problem.origin.line else replace(problem, origin=Origin(name, 1, 1)) for problem in problems]
+    return [
+        problem if problem.origin.line else replace(problem, origin=Origin(name, 1, 1, problem.origin.path)) for problem in problems
+    ]
 
 
 def _shown(file: str) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
-from device_plugin.config.values import shown
+from device_plugin.config.values import shown, shown_fraction
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 from device_plugin.records import record
@@ -45,12 +45,18 @@ class Place:
 
 @record
 class Document:
-    """The data of one text, where each path's value and key stand, and problems, each with the path whose value it spoils."""
+    """The data of one text, where each path's value and key stand, and problems, each with the path whose value it spoils.
+
+    `aliases` are the places of the aliases and merged aliases that values came through, `fractions` the texts of numbers that are
+    not whole.
+    """
 
     data: dict[str, Any]
     values: dict[Path, Place]
     keys: dict[Path, Place]
     problems: tuple[tuple[Path, Place, str], ...]
+    aliases: dict[Path, Place]
+    fractions: dict[Path, str]
 
 
 @dataclass(slots=True)
@@ -64,6 +70,7 @@ class _Node:
     items: list[_Node] | None = None
     pairs: list[tuple[_Node, _Node]] | None = None
     closed: bool = True
+    alias: Place | None = None
 
     @property
     def is_name(self) -> bool:
@@ -72,8 +79,14 @@ class _Node:
 
 
 def config_path(path: Path) -> str:
-    """The path as people write it: `sharing.timeSlicing.resources[0].name`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+    """The path as people write it: `sharing.timeSlicing.resources[0].name`. A key that would spoil a line is quoted."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{_written_key(part)}" for part in path if part != "").removeprefix(
+        "."
+    )
+
+
+def _written_key(key: str) -> str:
+    return key if key.isprintable() and len(key) <= 60 else shown(key)
 
 
 def decode(content: bytes, file: str) -> str:
@@ -104,8 +117,12 @@ def read_document(text: str, file: str) -> Document:
         data = {}
     if not isinstance(data, dict):
         place = root.place if root else Place(1, 1)
-        raise ConfigError([_problem(file, place, f"expected keys and values, such as `version: v1`, not {shown(data)}")])
-    return Document(data, reader.values, reader.keys, tuple(reader.problems))
+        if root is not None and root.tag is not None:
+            raise ConfigError([_problem(file, place, message) for _, place, message in reader.problems])
+        fraction = reader.fractions.get(())
+        found = shown_fraction(fraction) if fraction else shown(root.text if root is not None and data is None else data)
+        raise ConfigError([_problem(file, place, f"expected keys and values, such as `version: v1`, not {found}")])
+    return Document(data, reader.values, reader.keys, tuple(reader.problems), reader.aliases, reader.fractions)
 
 
 class _Refused(Exception):
@@ -186,7 +203,7 @@ def _aliased(event: yaml.AliasEvent, anchors: dict[str, _Node]) -> _Node:
         raise _Refused(_mark(event.start_mark), f"the alias *{event.anchor} has no anchor &{event.anchor} before it")
     if not node.closed:
         raise _Refused(_mark(event.start_mark), f"the alias *{event.anchor} stands inside what it names")
-    return node
+    return replace(node, alias=_mark(event.start_mark))
 
 
 def _close(node: _Node, children: list[_Node]) -> None:
@@ -204,11 +221,15 @@ class _Reader:
     values: dict[Path, Place] = field(default_factory=dict)
     keys: dict[Path, Place] = field(default_factory=dict)
     problems: list[tuple[Path, Place, str]] = field(default_factory=list)
+    aliases: dict[Path, Place] = field(default_factory=dict)
+    fractions: dict[Path, str] = field(default_factory=dict)
     nodes: int = 0
 
     def value(self, node: _Node, path: Path) -> Any:
         self._count(node, len(path))
         self.values[path] = node.place
+        if node.alias is not None:
+            self.aliases[path] = node.alias
         if node.tag is not None:
             self._refuse(
                 path, node.place, f"the tag {node.tag} has no meaning in this format; quote text, write other values as they are"
@@ -220,8 +241,8 @@ class _Reader:
             return self._mapping(node, path)
         return self._scalar(node, path) if node.plain else node.text
 
-    def _count(self, node: _Node, depth: int) -> None:
-        self.nodes += 1
+    def _count(self, node: _Node, depth: int, nodes: int = 1) -> None:
+        self.nodes += nodes
         if self.nodes > _MAX_NODES:
             raise _Refused(node.place, f"more than {_MAX_NODES} values, counting each alias as often as it is used")
         if depth > _MAX_DEPTH:
@@ -255,7 +276,8 @@ class _Reader:
                 line = first[is_merge, key.text].line
                 self._refuse((*path, key.text), key.place, f"duplicate key {shown(key.text)}; it stands in line {line} already")
                 continue
-            first[is_merge, key.text] = key.place
+            if key.is_name:
+                first[is_merge, key.text] = key.place
             if not is_merge:
                 own.append((key, value))
                 continue
@@ -263,7 +285,10 @@ class _Reader:
                 if source.pairs is None:
                     self._refuse((*path, "<<"), source.place, "expected a mapping, or an alias of one, to merge")
                 else:
-                    merged.extend(self._merged(source, path, depth + 1))
+                    alias = value.alias or source.alias
+                    pairs = self._merged(source, path, depth + 1)
+                    self._count(source, depth, len(pairs))
+                    merged.extend((inner, replace(item, alias=alias) if alias else item) for inner, item in pairs)
         have = {key.text for key, _ in own}
         for key, value in merged:
             if key.text not in have:
@@ -280,6 +305,7 @@ class _Reader:
         if re.fullmatch(_INTEGER, text):
             return int(text)
         if re.fullmatch(_FLOAT, text) and not text.lstrip("-").isdigit() and math.isfinite(float(text)):
+            self.fractions[path] = text
             return float(text)
         if re.fullmatch(_FLOAT, text):
             self._refuse(path, node.place, f"{text[:20]}... is too large a number; quote it if it is text")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from device_plugin.config.options import ModelField, fields
-from device_plugin.config.values import InvalidItems, shown
+from device_plugin.config.values import InvalidItems, shown, shown_fraction
 from device_plugin.problems import nearest
 from device_plugin.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
@@ -27,8 +28,14 @@ class Explanation:
     at_key: bool = False
 
 
-def explain(error: ValidationError) -> Iterator[Explanation]:
-    """Every single thing that a validation found wrong."""
+def explain(error: ValidationError, fractions: Mapping[Path, str]) -> Iterator[Explanation]:
+    """Every single thing that a validation found wrong, `fractions` shown as they were written: `1e3` rather than 1000.0."""
+    for found in _explanations(error):
+        text = fractions.get(found.path)
+        yield found if text is None else replace(found, message=found.message.replace(shown(float(text)), shown_fraction(text)))
+
+
+def _explanations(error: ValidationError) -> Iterator[Explanation]:
     for detail in error.errors(include_url=False):
         if detail["type"] == "too_short" and detail["input"]:
             continue  # pydantic counts the valid items only; the wrong ones are reported themselves
@@ -105,7 +112,7 @@ def _did_you_mean(found: Any, choices: Iterable[str]) -> str:
     if isinstance(found, str) and "," in found:
         return "; several are written as a list"
     by_plain = {_plain(choice): choice for choice in choices}
-    near = nearest(_plain(str(found)), by_plain)
+    near = nearest(_plain(str(found)), by_plain) if found is not None else None
     return f"; did you mean {shown(by_plain[near])}?" if near is not None else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -64,7 +64,7 @@ def load(
     both = _laid_over(stated, overlay)
     config = _validated(both.data).with_origins(_default_origins() | both.origins())
     if contradictions := find_contradictions(config):
-        raise ConfigError(_in_file_order(contradictions))
+        raise ConfigError(_in_file_order([_at_alias(problem, stated) for problem in contradictions]))
     notices = find_notices(config, {} if text is not None else environment or {})
     return Loaded(config, (*overlay.warnings, *notices), text_hash(text))
 
@@ -79,6 +79,8 @@ class _Statement:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     spoiled: set[Path] = field(default_factory=set)  # what `problems` are about already
+    aliases: dict[str, Origin] = field(default_factory=dict)  # by config path
+    fractions: dict[Path, str] = field(default_factory=dict)
 
     def origin(self, path: Path, *, at_key: bool = False) -> Origin:
         """Where the path was stated, or the nearest path above it."""
@@ -104,6 +106,8 @@ def _read(text: str | None, file: str) -> _Statement:
         keys={path: origin(path, place.line, place.column) for path, place in document.keys.items()},
         problems=[_error(message, origin(path, place.line, place.column)) for path, place, message in document.problems],
         spoiled={path for path, _, _ in document.problems},
+        aliases={config_path(path): origin(path, place.line, place.column) for path, place in document.aliases.items()},
+        fractions=document.fractions,
     )
 
 
@@ -111,11 +115,10 @@ def _without_null(document: Document) -> dict[str, Any]:
     """The data without the known keys that have no value and may be so."""
     spoiled = {path for path, _, _ in document.problems}
     may_be_empty = {item.keys for item in fields() if item.may_be_empty}
-    mappings = {item.keys for item in fields() if item.is_mapping}
 
     def is_absent(path: Path) -> bool:
         keys = tuple(part for part in path if isinstance(part, str))
-        return path not in spoiled and (keys in may_be_empty or keys[:-1] in mappings)
+        return path not in spoiled and keys in may_be_empty
 
     def cleaned(value: Any, path: Path) -> Any:
         if isinstance(value, list):
@@ -204,7 +207,7 @@ def _validate(statement: _Statement) -> None:
     try:
         _validated(statement.data)
     except ValidationError as error:
-        found = [wrong for wrong in explain(error) if statement.spoiled.isdisjoint(_with_parents(wrong.path))]
+        found = [wrong for wrong in explain(error, statement.fractions) if statement.spoiled.isdisjoint(_with_parents(wrong.path))]
         statement.problems += [_error(wrong.message, statement.origin(wrong.path, at_key=wrong.at_key)) for wrong in found]
         statement.spoiled |= {wrong.path for wrong in found}
 
@@ -220,7 +223,18 @@ def _contradictions_beside(statement: _Statement) -> list[Problem]:
         config = _validated(remains.data)
     except ValidationError:
         return []  # something needed went with what was wrong
-    return find_contradictions(config.with_origins(remains.origins()))
+    return [_at_alias(problem, statement) for problem in find_contradictions(config.with_origins(remains.origins()))]
+
+
+def _at_alias(problem: Problem, statement: _Statement) -> Problem:
+    """A contradiction of what came through an alias, at the alias: where the value was written is the other place."""
+    if problem.kind is not ProblemKind.CONTRADICTION:
+        return problem
+    alias, path = problem.origin, problem.origin.path
+    while path:
+        alias = statement.aliases.get(path, alias)
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return replace(problem, origin=replace(alias, path=problem.origin.path))
 
 
 def _dropped_with(path: Path) -> Path:

@@ -53,6 +53,8 @@ class Option:
 
 
 def _as_list(value: object) -> object:
+    if not isinstance(value, (str, list, tuple)):
+        raise ValueError(f"expected {', '.join(DeviceListStrategy)}, or a list of these, not {shown(value)}")
     return [value] if isinstance(value, str) else value
 
 

@@ -70,21 +70,22 @@ def _other_programs(config: Config) -> Iterator[Problem]:
     if keys:
         yield _info(f"settings of GPU Feature Discovery, without effect on this program: {', '.join(keys)}", config.origin(keys[0]))
     if flags.mps_root is not None:
-        yield _info("mpsRoot has no effect: nothing is shared through MPS", config.origin("flags.mpsRoot"))
+        yield _info("flags.mpsRoot has no effect: nothing is shared through MPS", config.origin("flags.mpsRoot"))
 
 
 def _without_effect(config: Config) -> Iterator[Problem]:
     plugin, imex = config.flags.plugin, config.imex
     if plugin.pass_device_specs and all(strategy.is_cdi for strategy in plugin.device_list_strategy):
         yield _warning(
-            "passDeviceSpecs has no effect: CDI brings the device nodes, and every deviceListStrategy is a CDI one",
+            "flags.plugin.passDeviceSpecs has no effect: CDI brings the device nodes, and every deviceListStrategy is a CDI one",
             config.origin("flags.plugin.passDeviceSpecs"),
         )
     cdi = {strategy for strategy in DeviceListStrategy if strategy.is_cdi}
     for key, strategies in (("cdiAnnotationPrefix", {DeviceListStrategy.CDI_ANNOTATIONS}), ("nvidiaCTKPath", cdi)):
-        origin = config.origin(f"flags.plugin.{key}")
+        path = f"flags.plugin.{key}"
+        origin = config.origin(path)
         if origin.source != "default" and strategies.isdisjoint(plugin.device_list_strategy):
-            yield _info(f"{key} has no effect without {' or '.join(sorted(strategies))} in deviceListStrategy", origin)
+            yield _info(f"{path} has no effect without {' or '.join(sorted(strategies))} in deviceListStrategy", origin)
     if imex.required and not imex.channel_ids:
         yield _warning("imex.required has no effect without imex.channelIDs: [0]", config.origin("imex.required"))
     excluded = {selector: index for index, selector in reversed([*enumerate(config.devices.exclude)])}

@@ -35,8 +35,6 @@ def config_schema() -> str:
         definition, key = schema if owner is Config else schema["$defs"][owner.__name__], field.keys[-1]
         part = definition["properties"][key]
         part.pop("default", None)
-        if field.is_mapping:
-            part["additionalProperties"] = _or_null(part["additionalProperties"], may_be_null=True)
         part = _or_null(part, may_be_null=field.may_be_empty and not field.info.is_required())
         if _is_plain(default := _defaults(owner).get(key)):
             part["default"] = default

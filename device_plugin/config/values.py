@@ -26,6 +26,11 @@ def shown(value: object) -> str:
             return str(value)
 
 
+def shown_fraction(text: str) -> str:
+    """The text of a number as a message shows it."""
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 class InvalidItems(ValueError):
     """Items of a list are wrong, each told apart by its index, so that each can be shown at its own place."""
 
@@ -136,6 +141,8 @@ def _parse_nanoseconds(text: str) -> int:
         unit, fraction = _NANOSECONDS[match[3]], match[2] or ""
         nanoseconds += int(match[1] or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
         end = match.end()
+    if text.startswith("-") and text[1:] and not set(text[1:]) - set("0123456789.numµμsh"):
+        raise ValueError(f"expected a duration that is not negative, such as 30s, not {text!r}")
     if not text or end != len(text):
         raise ValueError(f"expected a duration with a unit, such as 30s, 5m or 1h30m, not {text!r}")
     if nanoseconds > _LONGEST_DURATION:
@@ -240,13 +247,14 @@ def _parse_items(values: list[object] | tuple[object, ...]) -> tuple[str, ...]:
 
 def parse_gpu_selector(value: object) -> str:
     """A GPU chosen by index, UUID, PCI address or product pattern (`*` = any characters). Raises ValueError."""
+    expected = "expected an index, GPU-<uuid>, a PCI address or a product pattern such as *A100*"
+    if isinstance(value, str) and re.match(r"[0-9]+:[0-9]+$|MIG-", value, re.IGNORECASE):
+        raise ValueError(f"{shown(value)} means a MIG device, and whole GPUs are chosen here; {expected}")
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return str(value)
     if isinstance(value, str) and value.strip():
         return value
-    raise ValueError(
-        f"{shown(value)} chooses no GPU; expected an index, GPU-<uuid>, a PCI address or a product pattern such as *A100*"
-    )
+    raise ValueError(f"{shown(value)} chooses no GPU; {expected}")
 
 
 def matches_pattern(pattern: str, text: str) -> bool:
@@ -303,7 +311,7 @@ def parse_version(value: object) -> str:
     """The format's version; empty means v1. Raises ValueError."""
     if value in ("", "v1"):
         return "v1"
-    raise ValueError(f'unknown version {shown(value)}; this is the format "v1"')
+    raise ValueError(f'expected "v1", the one format there is, not {shown(value)}')
 
 
 _DOMAIN_SCHEMA = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -317,6 +325,7 @@ _DURATION_SCHEMA = {"anyOf": [{"type": "string", "pattern": rf"^(0|{_TIMES})$"},
 _POSITIVE_DURATION_SCHEMA = {"type": "string", "pattern": rf"^(?=.*[1-9]){_TIMES}$"}
 _INDEX_SCHEMA = {"type": "integer", "minimum": 0}
 _PATH_SCHEMA = {"type": "string", "pattern": "^(/.*)?$"}
+_SELECTOR_SCHEMA = {"type": "string", "pattern": r"^(?![0-9]+:[0-9]+$|[Mm][Ii][Gg]-)\s*\S"}
 _DEVICE_SCHEMA = {
     "anyOf": [
         _INDEX_SCHEMA,
@@ -347,9 +356,7 @@ Devices = Annotated[
         {"anyOf": [{"const": "all"}, {"type": "integer", "minimum": 1}, {"type": "array", "minItems": 1, "items": _DEVICE_SCHEMA}]}
     ),
 ]
-GpuSelector = Annotated[
-    str, BeforeValidator(parse_gpu_selector), WithJsonSchema({"anyOf": [_INDEX_SCHEMA, {"type": "string", "pattern": r"\S"}]})
-]
+GpuSelector = Annotated[str, BeforeValidator(parse_gpu_selector), WithJsonSchema({"anyOf": [_INDEX_SCHEMA, _SELECTOR_SCHEMA]})]
 DriverRoot = Annotated[str, BeforeValidator(parse_driver_root), WithJsonSchema(_PATH_SCHEMA)]
 OptionalPath = Annotated[str | None, BeforeValidator(parse_optional_path), WithJsonSchema(_PATH_SCHEMA)]
 HostPath = Annotated[str, BeforeValidator(parse_path), WithJsonSchema({"type": "string", "pattern": "^/"})]

@@ -56,7 +56,7 @@ def report_idle_patterns(gpus: Sequence[Gpu], config: Config, report: Report) ->
     """Say which patterns of `resources` name nothing: a model that is not there, or one that an earlier pattern takes."""
     for number, text, matched in _idle(config.resources.gpus, [gpu.name for gpu in gpus]):
         why = f"an earlier pattern takes {join_words(matched)}" if matched else f"this node has {list_products(gpus)}"
-        report.warn(ProblemKind.UNMET, f"resources.gpus pattern {text!r} names no GPU: {why}", f"resources.gpus[{number}].pattern")
+        report.warn(ProblemKind.UNMET, f"the pattern {text!r} names no GPU: {why}", f"resources.gpus[{number}].pattern")
     if not config.resources.mig:
         return
     if config.flags.mig_strategy is MigStrategy.NONE:
@@ -67,9 +67,7 @@ def report_idle_patterns(gpus: Sequence[Gpu], config: Config, report: Report) ->
     profiles = sorted({mig.profile for gpu in gpus if gpu.mig_enabled for mig in gpu.mig_devices if mig.profile is not None})
     for number, text, matched in _idle(config.resources.mig, profiles):
         why = f"an earlier pattern takes {join_words(matched)}" if matched else f"this node has {join_words(profiles) or 'none'}"
-        report.inform(
-            ProblemKind.UNMET, f"resources.mig pattern {text!r} names no MIG device: {why}", f"resources.mig[{number}].pattern"
-        )
+        report.inform(ProblemKind.UNMET, f"the pattern {text!r} names no MIG device: {why}", f"resources.mig[{number}].pattern")
 
 
 def _idle(patterns: Sequence[NamedPattern], texts: Sequence[str]) -> list[tuple[int, str, list[str]]]:

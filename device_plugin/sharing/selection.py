@@ -58,7 +58,7 @@ def select_gpus(inventory: Inventory, config: Config, report: Report) -> Selecti
         for number, selector in enumerate(selectors):
             chosen = any(chooses(selector, gpu) for gpu in gpus)
             if not chosen and all(may_choose(selector, gpu) is False for gpu in unreadable):
-                report.warn(ProblemKind.UNMET, _explain(key, selector, gpus), f"devices.{key}[{number}]")
+                report.warn(ProblemKind.UNMET, _explain(selector, gpus), f"devices.{key}[{number}]")
 
     def is_left(verdict: Callable[[str], bool | None]) -> bool:
         included = not include or any(verdict(selector) is not False for selector in include)
@@ -104,6 +104,5 @@ def may_choose(selector: str, gpu: UnreadableGpu) -> bool | None:
     return None
 
 
-def _explain(key: str, selector: str, gpus: Sequence[Gpu]) -> str:
-    hint = "; a selection chooses whole GPUs, not MIG devices" if re.match(r"MIG-|[0-9]+:[0-9]+$", selector) else ""
-    return f"devices.{key}: {selector!r} chooses no GPU{hint}; this node has {list_products(gpus)}"
+def _explain(selector: str, gpus: Sequence[Gpu]) -> str:
+    return f"{selector!r} chooses no GPU; this node has {list_products(gpus)}"

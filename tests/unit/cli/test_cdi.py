@@ -98,11 +98,11 @@ def test_a_channel_that_the_node_lacks_is_said_and_one_that_is_required_ends_it(
     """As `run` would: without the channel, or not at all."""
     without = generate("--imex-channel-ids=0", profile="t4")
     assert without.status == 0
-    assert without.err.splitlines()[0].startswith("--imex-channel-ids: warning: this node has no IMEX channel0")
+    assert without.err.splitlines()[0].startswith("--imex-channel-ids: warning: imex.channelIDs: this node has no IMEX channel0")
     checked(without.out)
     refused = generate("--imex-channel-ids=0", "--imex-required", f"--output={tmp_path}", profile="t4")
     assert (refused.status, refused.out) == (1, "")
-    assert refused.err.splitlines()[0].startswith("--imex-required: error: this node has no IMEX channel0")
+    assert refused.err.splitlines()[0].startswith("--imex-required: error: imex.required: this node has no IMEX channel0")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,7 +29,7 @@ def test_settings_of_the_label_program_are_named_once():
 
 def test_the_root_for_mps_has_no_effect():
     assert notices(environment={"MPS_ROOT": "/run/nvidia/mps"}) == [
-        "MPS_ROOT: info: mpsRoot has no effect: nothing is shared through MPS"
+        "MPS_ROOT: info: flags.mpsRoot has no effect: nothing is shared through MPS"
     ]
 
 
@@ -37,8 +37,8 @@ def test_both_cdi_strategies_at_once_are_doubtful():
     """Kubelet maps its CDI field to annotations too, so that both inject everything twice (NVIDIA/k8s-device-plugin#573)."""
     assert notices("flags: {plugin: {deviceListStrategy: [cdi-annotations, cdi-cri]}}") == [
         (
-            "c.yaml:1:38: warning: cdi-annotations and cdi-cri together name each device to the runtime twice; take cdi-cri where "
-            "the runtime has it, else cdi-annotations"
+            "c.yaml:1:38: warning: flags.plugin.deviceListStrategy: cdi-annotations and cdi-cri together name each device to the "
+            "runtime twice; take cdi-cri where the runtime has it, else cdi-annotations"
         )
     ]
 
@@ -47,8 +47,8 @@ def test_ids_by_index_are_a_risk():
     """After a reboot one GPU was given to two pods (NVIDIA/k8s-device-plugin#135)."""
     assert notices(flags={"device-id-strategy": "index"}) == [
         (
-            "--device-id-strategy: warning: with deviceIDStrategy index a container keeps a number that can mean another GPU after "
-            "a reboot, and two pods may end up on one GPU; uuid has no such risk"
+            "--device-id-strategy: warning: flags.plugin.deviceIDStrategy: with deviceIDStrategy index a container keeps a number "
+            "that can mean another GPU after a reboot, and two pods may end up on one GPU; uuid has no such risk"
         )
     ]
 
@@ -56,7 +56,7 @@ def test_ids_by_index_are_a_risk():
 def test_device_specs_beside_cdi_alone_do_nothing():
     assert notices("flags: {plugin: {passDeviceSpecs: true, deviceListStrategy: cdi-cri}}") == [
         (
-            "c.yaml:1:35: warning: passDeviceSpecs has no effect: CDI brings the device nodes, and every "
+            "c.yaml:1:35: warning: flags.plugin.passDeviceSpecs has no effect: CDI brings the device nodes, and every "
             "deviceListStrategy is a CDI one"
         )
     ]
@@ -67,14 +67,14 @@ def test_device_specs_beside_cdi_alone_do_nothing():
 def test_a_prefix_needs_annotations(strategy):
     """Said and no more: one file may serve nodes of several strategies."""
     text = f"flags: {{plugin: {{cdiAnnotationPrefix: a.example/, deviceListStrategy: {strategy}}}}}"
-    message = "cdiAnnotationPrefix has no effect without cdi-annotations in deviceListStrategy"
+    message = "flags.plugin.cdiAnnotationPrefix has no effect without cdi-annotations in deviceListStrategy"
     assert notices(text) == [f"c.yaml:1:39: info: {message}"]
     assert notices(text.replace(strategy, "cdi-annotations")) == []
 
 
 def test_a_hook_program_needs_cdi():
     assert notices(environment={"NVIDIA_CTK_PATH": "/usr/bin/nvidia-ctk"}) == [
-        "NVIDIA_CTK_PATH: info: nvidiaCTKPath has no effect without cdi-annotations or cdi-cri in deviceListStrategy"
+        "NVIDIA_CTK_PATH: info: flags.plugin.nvidiaCTKPath has no effect without cdi-annotations or cdi-cri in deviceListStrategy"
     ]
     assert notices("flags: {plugin: {deviceListStrategy: cdi-cri, nvidiaCTKPath: /x}}") == []
 
@@ -85,7 +85,7 @@ def test_a_required_channel_needs_a_channel():
 
 def test_a_gpu_included_and_excluded_is_not_offered():
     assert notices("devices: {include: [1, 0], exclude: [0]}") == [
-        "c.yaml:1:24: warning: 0 is also excluded, at c.yaml:1:38; it is not offered"
+        "c.yaml:1:24: warning: devices.include[1]: 0 is also excluded, at c.yaml:1:38; it is not offered"
     ]
 
 
@@ -93,7 +93,8 @@ def test_a_gpu_included_and_excluded_is_not_offered():
 def test_a_pattern_behind_a_wider_one_is_never_reached(later):
     text = f'resources: {{gpus: [{{pattern: "NVIDIA *A100*", name: a}}, {{pattern: "{later}", name: b}}]}}'
     assert notices(text)[0] == (
-        "c.yaml:1:67: warning: this pattern is never reached: 'NVIDIA *A100*' at c.yaml:1:30 matches all that it does"
+        "c.yaml:1:67: warning: resources.gpus[1].pattern: this pattern is never reached: 'NVIDIA *A100*' at c.yaml:1:30 matches "
+        "all that it does"
     )
 
 

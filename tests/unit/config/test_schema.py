@@ -107,6 +107,13 @@ def test_the_examples_show_every_block_of_the_format():
         "health: {probeInterval: 30}",
         "health: {probeInterval: 0s}",
         "health: {classes: {RESET: ignore}}",
+        "health: {probeInterval: -5s}",
+        "health: {xids: 79}",
+        "flags: {plugin: {deviceListStrategy: 5}}",
+        "devices: {include: 0}",
+        'devices: {include: ["0:1"]}',
+        "devices: {exclude: [MIG-00000000-0000-0000-0000-000000000000]}",
+        'devices: {exclude: [" "]}',
     ],
 )
 def test_the_schema_refuses_too(text):
@@ -131,12 +138,14 @@ NEED_VALUE = {
     "sharing.timeSlicing.resources.name",
     "sharing.timeSlicing.resources.replicas",
     "sharing.timeSlicing.resources.devices",
+    "health.classes.RESET_GPU",
+    "health.xids.79",
     "unknown",
     "devices.unknown",
     "resources.gpus.unknown",
     "sharing.timeSlicing.devices",
 }
-KEYS = {field.path for field in fields()} | NEED_VALUE | {"health.classes.RESET_GPU", "health.xids.79"}
+KEYS = {field.path for field in fields()} | NEED_VALUE
 
 
 @pytest.mark.parametrize("path", sorted(KEYS))
@@ -171,6 +180,7 @@ def test_a_key_without_a_value_is_the_same_to_both(path):
         f"resources: {{gpus: [{{pattern: a, name: {'d' * 244}/{'g' * 63}}}]}}",
         "resources: {gpus: [{pattern: a, name: requests.gpu}]}",
         "flags: {plugin: {cdiAnnotationPrefix: cdi.example.com/}}",
+        'devices: {include: [0, "17:00.0", "0000:3b:00.0", "NVIDIA A100*", GPU-00000000-0000-0000-0000-000000000000]}',
         "reconcile: {leavingGrace: 0, rediscoveryInterval: 1.5h}",
         'health: {enableXids: all, disableXids: [48], probeInterval: 1m30s, recoverAfter: "0"}',
     ],

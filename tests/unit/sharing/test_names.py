@@ -150,7 +150,7 @@ def test_a_model_that_is_not_there_is_a_warning(make, look):
     assert look.counts(offer) == {"nvidia.com/gpu": 2}
     problem = look.only(offer, ProblemKind.UNMET)
     assert Severity.WARNING is problem.severity
-    assert problem.message == "resources.gpus pattern '*H100*' names no GPU: this node has GPUs 0-1: NVIDIA A100-SXM4-40GB"
+    assert problem.message == "the pattern '*H100*' names no GPU: this node has GPUs 0-1: NVIDIA A100-SXM4-40GB"
 
 
 def test_several_kinds_of_hardware_may_share_a_name(make, look):

@@ -76,12 +76,6 @@ def test_a_selector_that_chooses_nothing_is_a_warning_at_its_place(make, look, k
     assert "this node has GPUs 0-1: NVIDIA A100-SXM4-40GB" in problem.message
 
 
-def test_a_mig_device_cannot_be_selected(make, look):
-    """A MIG index in a selection is told that selections choose whole GPUs."""
-    offer = plan(make.node(make.gpu(0, "1g.5gb")), make.config({"devices": {"exclude": ["0:0"]}}, mig="mixed"))
-    assert "whole GPUs, not MIG devices" in look.only(offer, ProblemKind.UNMET).message
-
-
 def test_nothing_left_is_said(make, look):
     """A selection that hides every GPU offers nothing, with a warning and a reason for each GPU."""
     offer = plan(make.gpus(2), make.config({"devices": {"exclude": ["*"]}}))
