@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from device_plugin.config.document import decode
@@ -19,6 +19,8 @@ from device_plugin.simulation.machine import Machine, MigShape, SimulatedGpu, ge
 from device_plugin.simulation.placed_yaml import PlacedYaml
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pydantic_core import ErrorDetails
 
 M = TypeVar("M", bound=BaseModel)
@@ -30,6 +32,8 @@ ADDRESSING_MODES = {"none": 0, "hmm": 1, "ats": 2}
 RECOVERY_ACTIONS = {"none": 0, "reset": 1, "reboot": 2, "drain-p2p": 3, "drain-and-reset": 4}
 FABRIC_STATES = {"not-started": 1, "in-progress": 2, "completed": 3}
 _PCIE_LEVELS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}  # as `nvidia-smi topo -m` writes NVML's levels
+_NVLINKS = r"(?:NV)?([0-9]{1,2})"  # a number, or one as `nvidia-smi topo -m` writes it
+_NOTHING = "."  # in a matrix: no NVLink, or the ancestor that follows from the NUMA nodes
 _DEVICE_NODE = r"/dev(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+"  # never out of the simulated root: nodes are made, and removed again
 _PCI = r"(?:[0-9a-fA-F]{4}){1,2}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 
@@ -156,11 +160,35 @@ class GpuEntry(_Part):
         return self
 
 
+def _pcie_matrix(value: str | None) -> str | None:
+    """Levels, each the same both ways or stated once."""
+    found = dict(_cells(value))
+    for (source, target), cell in found.items():
+        if cell != _NOTHING and cell not in _PCIE_LEVELS:
+            known = ", ".join(_PCIE_LEVELS)
+            raise ValueError(
+                f"GPU {source} to GPU {target}: expected one of {known}, or {_NOTHING} for what NUMA says, not {cell!r}"
+            )
+        back = found.get((target, source), cell)
+        if cell != back and _NOTHING not in (cell, back):
+            raise ValueError(f"GPU {source} to GPU {target} is {cell}, but GPU {target} to GPU {source} is {back}")
+    return value
+
+
+def _nvlink_matrix(value: str | None) -> str | None:
+    """Numbers of links. A PCIe level stands where `nvidia-smi topo -m` has no NVLinks to show."""
+    for (source, target), cell in _cells(value):
+        if cell != _NOTHING and cell not in _PCIE_LEVELS and not re.fullmatch(_NVLINKS, cell):
+            expected = f"a number such as 2 or NV2, or {_NOTHING} for none"
+            raise ValueError(f"GPU {source} to GPU {target}: expected {expected}, not {cell!r}")
+    return value
+
+
 class Links(_Part):
     """How the GPUs are joined: text matrices, one row for each GPU, the diagonal ignored."""
 
-    pcie: str | None = None
-    nvlink: str | None = None
+    pcie: Annotated[str | None, AfterValidator(_pcie_matrix)] = None
+    nvlink: Annotated[str | None, AfterValidator(_nvlink_matrix)] = None
 
 
 class NodeProfile(_Part):
@@ -270,14 +298,13 @@ def machine_from_profile(profile: NodeProfile) -> Machine:
     gpus = tuple(gpu_from_entry(profile.name, index, entry) for index, entry in enumerate(profile.gpus))
     uuids = [gpu.uuid for gpu in gpus]
     ancestors, nvlinks = {}, {}
-    for row, cells in enumerate(_rows(profile.links.pcie)):
-        for column, cell in enumerate(cells):
-            if row != column and cell.upper() in _PCIE_LEVELS:
-                ancestors[frozenset((uuids[row], uuids[column]))] = _PCIE_LEVELS[cell.upper()]
-    for row, cells in enumerate(_rows(profile.links.nvlink)):
-        for column, cell in enumerate(cells):
-            if row != column and cell.isdigit() and int(cell):
-                nvlinks[uuids[row], uuids[column]] = int(cell)
+    for (source, target), cell in _cells(profile.links.pcie):
+        if cell != _NOTHING:
+            ancestors[frozenset((uuids[source], uuids[target]))] = _PCIE_LEVELS[cell]
+    for (source, target), cell in _cells(profile.links.nvlink):
+        count = re.fullmatch(_NVLINKS, cell)
+        if count and int(count[1]):
+            nvlinks[uuids[source], uuids[target]] = int(count[1])
     major, minor = profile.cuda_version.split(".")[:2]
     return Machine(
         name=profile.name,
@@ -320,6 +347,14 @@ def gpu_from_entry(node: str, index: int, entry: GpuEntry) -> SimulatedGpu:
         lost=entry.lost,
         unsupported=frozenset(entry.unsupported),
     )
+
+
+def _cells(text: str | None) -> Iterator[tuple[tuple[int, int], str]]:
+    """What stands at each row and column but the diagonal, in upper case."""
+    for row, cells in enumerate(_rows(text)):
+        for column, cell in enumerate(cells):
+            if row != column:
+                yield (row, column), cell.upper()
 
 
 def _rows(text: str | None) -> list[list[str]]:

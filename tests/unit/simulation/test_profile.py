@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from device_plugin.errors import ConfigError
@@ -142,6 +144,21 @@ def test_a_profile_that_cannot_be_read(tmp_path):
         ("name: x\ngpus:\n  - { name: A, unsupported: [memory] }\n", "p.yaml:3:29", "list of NVML functions"),
         ("name: x\ngpus:\n  - { name: A, uuid: GPU-1 }\n", "p.yaml:3:22", "uuid"),
         ("name: x\ngpus: [{ name: A }]\nlinks:\n  nvlink: X 1\n", "p.yaml:1:1", "links.nvlink must have 1 rows of 1 entries"),
+        (
+            "name: x\ngpus: [{ name: A }, { name: A }]\nlinks:\n  nvlink: |\n    X 2\n    2 X\n  pcie: |\n    X PIZ\n    PIZ X\n",
+            "p.yaml:7:9",
+            "links.pcie: GPU 0 to GPU 1: expected one of PIX, PXB, PHB, NODE, SYS, or . for what NUMA says, not 'PIZ'",
+        ),
+        (
+            'name: x\ngpus: [{ name: A }, { name: A }]\nlinks: { pcie: "X PIX\\nSYS X" }\n',
+            "p.yaml:3:16",
+            "links.pcie: GPU 0 to GPU 1 is PIX, but GPU 1 to GPU 0 is SYS",
+        ),
+        (
+            'name: x\ngpus: [{ name: A }, { name: A }]\nlinks: { nvlink: "X 2\\nNV X" }\n',
+            "p.yaml:3:18",
+            "links.nvlink: GPU 1 to GPU 0: expected a number such as 2 or NV2, or . for none, not 'NV'",
+        ),
         ("name: x\nname: y\n", "p.yaml:2:1", "'name' stands here twice"),
         ("name: x\ngpus: [\n", "p.yaml:3:1", "not YAML"),
         ("gpus: []\n", "p.yaml:1:1", "name: Field required"),
@@ -198,6 +215,21 @@ def test_a_mistake_is_reported_where_it_stands(text, place, message):
         parse_profile(text, "p.yaml")
     assert [str(problem.origin) for problem in caught.value.problems] == [place]
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("matrix", ["X NV2 SYS\nnv2 X NV12\nSYS NV12 X", "X 2 .\n2 X 12\n0 12 X"])
+def test_nvlinks_may_be_written_as_nvidia_smi_does(matrix):
+    """`nvidia-smi topo -m` writes NV2, and the PCIe level where there are none."""
+    profile = parse_profile(json.dumps({"name": "x", "gpus": [{"name": "A"}] * 3, "links": {"nvlink": matrix}}), "p.yaml")
+    machine = machine_from_profile(profile)
+    first, second, third = (gpu.uuid for gpu in machine.gpus)
+    assert machine.nvlinks == {(first, second): 2, (second, first): 2, (second, third): 12, (third, second): 12}
+
+
+def test_a_pcie_matrix_may_state_each_pair_once():
+    profile = parse_profile('name: x\ngpus: [{ name: A }, { name: A }]\nlinks: { pcie: "X pix\\n. X" }\n', "p.yaml")
+    machine = machine_from_profile(profile)
+    assert machine.ancestors == {frozenset(gpu.uuid for gpu in machine.gpus): 10}
 
 
 def test_all_mistakes_are_reported_at_once():
