@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -66,8 +65,24 @@ class Problem:
 
     def __str__(self) -> str:
         path = self.origin.path
-        names = not path or re.search(rf"(^|(?<![\w.'])|(?<=key '))({re.escape(path)})(?![\w\[]|\.\w)", self.message)
-        return f"{self.origin}: {self.severity}: {self.message if names else f'{path}: {self.message}'}"
+        text = self.message if not path or _names(self.message, path) else f"{path}: {self.message}"
+        return f"{self.origin}: {self.severity}: {text}"
+
+
+def _names(message: str, path: str) -> bool:
+    """Whether the message has the path as a word of its own, not as a part of another path or of a value in quotes.
+
+    Without a pattern for each path: a file can have thousands of problems.
+    """
+    start = message.find(path)
+    while start >= 0:
+        before, after = message[:start], message[start + len(path) :]
+        begins = before.endswith("key '") or not before or not (before[-1].isalnum() or before[-1] in "_.'")
+        goes_on = after[:1].isalnum() or after.startswith(("_", "[")) or (after.startswith(".") and after[1:2].isalnum())
+        if begins and not goes_on:
+            return True
+        start = message.find(path, start + 1)
+    return False
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:

@@ -401,8 +401,8 @@ def test_a_contradiction_names_both_places(marked, path, message):
 @pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
 @pytest.mark.parametrize("beside", ["", ", timeSlicing: {resources: [{name: gpu, replicas: 2}]}"])
 def test_mps_is_refused_before_any_device_is_looked_at(strategy, beside):
-    """One program of the peer refused MPS on MIG devices, another ignored it (NVIDIA/k8s-device-plugin#537, NVIDIA/k8s-device-plugin#713), and beside
-    time-slicing it won without a word: here there is one judge of a file, and it says no.
+    """One program of the peer refused MPS on MIG devices, another ignored it (NVIDIA/k8s-device-plugin#537,
+    NVIDIA/k8s-device-plugin#713), and beside time-slicing it won without a word: here there is one judge of a file, and it says no.
     """
     expected, problems = expected_and_found(
         f"flags: {{migStrategy: {strategy}}}\nsharing: {{mps: ▸{{resources: [{{name: mig-1g.5gb, replicas: 2}}]}}{beside}}}",
