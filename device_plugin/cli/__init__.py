@@ -47,7 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print_anything()
     with _collecting_later():
         from device_plugin.cli.arguments import parse_arguments  # noqa: PLC0415 - after the variables above are set
-        from device_plugin.cli.report import print_failure  # noqa: PLC0415 - the same
         from device_plugin.errors import PluginError  # noqa: PLC0415 - the same
 
         arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
@@ -57,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = getattr(command, arguments.command)(arguments)
         sys.stdout.flush()
     except PluginError as error:
+        from device_plugin.cli.report import print_failure  # noqa: PLC0415 - most commands do not fail
+
         print_failure(error, arguments)
         return 1
     except BrokenPipeError:

@@ -104,9 +104,14 @@ class LiveMachine:
             self._rules.clear()
             self.changed.notify_all()
 
+    @property
+    def is_tampered_with(self) -> bool:
+        """Whether any call is to go wrong, or to take its time."""
+        return bool(self._rules or self.delay_seconds)
+
     def interfere(self, function: str, subjects: frozenset[str]) -> int | None:
         """Delay the call, hold it while it is to hang, and give the code it is to fail with, if any. Called holding `changed`."""
-        if not self._rules and not self.delay_seconds:
+        if not self.is_tampered_with:
             return None
         if self.delay_seconds and base_name(function) != EVENT_WAIT:
             self.changed.wait_for(lambda: self._is_closed, timeout=self.delay_seconds)

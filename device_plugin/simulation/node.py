@@ -12,7 +12,6 @@ import pynvml
 from device_plugin.errors import PluginError
 from device_plugin.hardware.sysfs import Host
 from device_plugin.logs import get_logger
-from device_plugin.simulation.changes import CHANGEABLE, new_value
 from device_plugin.simulation.instances import WantedInstance, place_instances
 from device_plugin.simulation.library import SimulatedLibrary
 from device_plugin.simulation.live import ANY_CALL, LONGEST_DELAY_SECONDS, HardwareEvent, LiveMachine, Rule, base_name
@@ -124,6 +123,8 @@ class SimulatedNode:
 
     def set(self, gpu: GpuName, /, **values: Any) -> None:
         """Change properties of a GPU: the fields of SimulatedGpu, with the profile's words (`recovery_action="reset"`)."""
+        from device_plugin.simulation.changes import CHANGEABLE, new_value  # noqa: PLC0415 - no start changes anything
+
         unknown = sorted(values.keys() - CHANGEABLE)
         if unknown:
             raise ValueError(f"a simulated GPU has no {', '.join(unknown)}; it has {', '.join(sorted(CHANGEABLE))}")

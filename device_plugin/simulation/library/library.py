@@ -83,12 +83,13 @@ class SimulatedLibrary:
         """One function that needs a session, about a device or the system."""
         with self._live.changed:
             try:
-                subjects = self._subjects(self._living_session(), name, args)
-                code = self._live.interfere(name, subjects)
-                if code is not None:
-                    return code
-                session = self._living_session()  # looked up again: it may have ended while the call was held up
-                if base_name(name) in self._live.lacking:
+                session = self._living_session()
+                if self._live.is_tampered_with or base_name(name) in self._live.lacking:
+                    subjects = self._subjects(session, name, args)
+                    code = self._live.interfere(name, subjects)
+                    if code is not None:
+                        return code
+                    session = self._living_session()  # looked up again: it may have ended while the call was held up
                     _check_supported(session, name, subjects)
                 function(session, *args)
             except Refusal as refusal:
