@@ -20,14 +20,14 @@ DEVICES = 8 * REPLICAS
 START_BUDGET = Budget(ratio=1.4)
 RSS_BUDGET = Budget(ratio=1.2, limit=64)
 IDLE_SECONDS = 10.0
-STARTS_PER_ROUND = 12  # the best of many: what else the machine does makes starts up to half as long again
+STARTS_PER_ROUND = 12
 
 
 @dataclass(slots=True)
 class Lives:
     """What several lives of one kind of process have shown."""
 
-    starts: list[float] = field(default_factory=list)
+    rounds: list[list[float]] = field(default_factory=list)  # the starts of each round, in milliseconds
     usages: list[Usage] = field(default_factory=list)
     cpu_percents: list[float] = field(default_factory=list)
     wakeups: list[float] = field(default_factory=list)
@@ -41,16 +41,18 @@ async def measure_life(rounds: int) -> list[Row]:
     async with Scene("dgx-a100", shared(REPLICAS), DEVICES, answers=answers):
         pass
     for _ in range(rounds):
+        for lives, _ in kinds:
+            lives.rounds.append([])
         for number in range(STARTS_PER_ROUND):
             for lives, given in kinds:
                 async with Scene("dgx-a100", shared(REPLICAS), DEVICES, answers=given) as scene:
-                    lives.starts.append(scene.start_seconds * 1000)
+                    lives.rounds[-1].append(scene.start_seconds * 1000)
                     if number == 0:
                         await _idle(scene, lives)
     plugin, floor = (lives for lives, _ in kinds)
     return [
-        Row(GROUP, "process start to Register, best", "ms", min(plugin.starts), min(floor.starts), START_BUDGET),
-        Row(GROUP, "process start to Register, median", "ms", percentile(plugin.starts, 50), percentile(floor.starts, 50)),
+        Row(GROUP, "process start to Register, p50", "ms", _median_start(plugin), _median_start(floor), START_BUDGET),
+        Row(GROUP, "process start to Register, fastest", "ms", _fastest_start(plugin), _fastest_start(floor)),
         Row(GROUP, "RSS", "MiB", _least(plugin, "rss_mib"), _least(floor, "rss_mib"), RSS_BUDGET),
         Row(GROUP, "PSS", "MiB", _least(plugin, "pss_mib"), _least(floor, "pss_mib")),
         Row(GROUP, "idle CPU", "%", min(plugin.cpu_percents), min(floor.cpu_percents)),
@@ -66,6 +68,15 @@ async def _idle(scene: Scene, lives: Lives) -> None:
     lives.usages.append(after)
     lives.cpu_percents.append((after.cpu_seconds - before.cpu_seconds) / IDLE_SECONDS * 100)
     lives.wakeups.append((after.wakeups - before.wakeups) / IDLE_SECONDS)
+
+
+def _median_start(lives: Lives) -> float:
+    """Of the best round. The fastest start of all would favour the floor: the shorter one fits sooner into a quiet moment."""
+    return min(percentile(starts, 50) for starts in lives.rounds)
+
+
+def _fastest_start(lives: Lives) -> float:
+    return min(min(starts) for starts in lives.rounds)
 
 
 def _least(lives: Lives, name: str) -> float:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     Weights = list[list[int]]
 
-MAX_STARTS = 12
-STARTS_AND_PAIRS = 12 * 16 * 16  # the work of 12 starts with 16 GPUs: about 2 ms; more GPUs get fewer starts
+MAX_STARTS = 10
+STARTS_AND_PAIRS = 10 * 16 * 16  # the work of 10 starts with 16 GPUs: about 2 ms; more GPUs get fewer starts
 MAX_SWEEPS = 8  # of one start; 16 GPUs with random scores need 2 to 5
 
 
