@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
-from pydantic.alias_generators import to_camel
 
 from device_plugin.config.values import (
     AllocationPolicy,
@@ -30,6 +29,7 @@ from device_plugin.config.values import (
     ResourceName,
     Version,
     XidAction,
+    camel_case,
     shown,
 )
 from device_plugin.config.xids import Xid, XidClass, XidNumbers, XidPolicy, XidSet
@@ -83,7 +83,7 @@ _StrategyList = Annotated[
 class Model(BaseModel):
     """What all parts have in common: camelCase keys, unknown keys refused, no coercion, frozen."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(alias_generator=camel_case, populate_by_name=True, extra="forbid", strict=True, frozen=True)
 
 
 class PluginFlags(Model):

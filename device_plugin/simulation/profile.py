@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic.alias_generators import to_camel
 
 from device_plugin.config.document import decode
+from device_plugin.config.values import camel_case
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 from device_plugin.simulation.instances import WantedInstance, place_instances
@@ -39,7 +39,7 @@ _PCI = r"(?:[0-9a-fA-F]{4}){1,2}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(alias_generator=camel_case, populate_by_name=True, extra="forbid", strict=True, frozen=True)
 
 
 def pci_as_nvml(value: Any) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from device_plugin.config.values import camel_case
 from device_plugin.simulation.changes import CHANGEABLE, new_value
 from device_plugin.simulation.live import LONGEST_DELAY_SECONDS
 from device_plugin.simulation.profile import MigProfile, Version
@@ -46,13 +46,13 @@ def _changes(values: dict[Any, Any]) -> dict[str, Any]:
 
 def _change(name: str, value: object) -> object:
     if name not in CHANGEABLE:
-        raise ValueError(f"not a property that changes; expected one of {', '.join(map(to_camel, sorted(CHANGEABLE)))}")
+        raise ValueError(f"not a property that changes; expected one of {', '.join(map(camel_case, sorted(CHANGEABLE)))}")
     return new_value(name, value)
 
 
 class _Step(BaseModel):
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True, allow_inf_nan=False
+        alias_generator=camel_case, populate_by_name=True, extra="forbid", strict=True, frozen=True, allow_inf_nan=False
     )
 
     at_seconds: float = Field(ge=0)
