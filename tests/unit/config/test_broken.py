@@ -492,21 +492,26 @@ def test_what_comes_through_an_alias_several_times_is_said_once():
 
 
 LARGE = [
-    "".join(f"key{number}: 1\n" for number in range(9000)),
-    SLICING % f"{{name: gpu, replicas: 2, devices: [{', '.join(map(str, range(15_000)))}]}}",
-    SLICING % f"{{name: gpu, replicas: 2, devices: [{', '.join(['x'] * 15_000)}]}}",
-    SLICING % ", ".join("{name: gpu, replicas: 0, replicas: 1}" for _ in range(3000)),
-    "resources:\n  gpus:\n" + "".join(f"  - {{pattern: A{number}, name: a}}\n" for number in range(4500)),
+    lambda count: "".join(f"key{number}: 1\n" for number in range(count)),
+    lambda count: SLICING % f"{{name: gpu, replicas: 2, devices: [{', '.join(map(str, range(count)))}]}}",
+    lambda count: SLICING % f"{{name: gpu, replicas: 2, devices: [{', '.join(['x'] * count)}]}}",
+    lambda count: SLICING % ", ".join("{name: gpu, replicas: 0, replicas: 1}" for _ in range(count // 4)),
+    lambda count: "resources:\n  gpus:\n" + "".join(f"  - {{pattern: A{number}, name: a}}\n" for number in range(count // 2)),
 ]
 
 
 @pytest.mark.parametrize("text", LARGE, ids=["unknown keys", "devices", "wrong devices", "entries wrong twice", "patterns"])
-def test_a_large_text_takes_no_long_time(text):
-    """A config is read on the loop that answers kubelet: what grew with the square of its length would keep pods waiting."""
-    began = time.process_time()
-    with contextlib.suppress(ConfigError):
-        load(text, file="c.yaml")
-    assert time.process_time() - began < 4
+def test_the_time_for_a_text_does_not_grow_with_the_square_of_its_length(text):
+    """A config is read on the loop that answers kubelet: what grew so would keep pods waiting."""
+
+    def seconds(count):
+        began = time.process_time()
+        with contextlib.suppress(ConfigError):
+            load(text(count), file="c.yaml")
+        return time.process_time() - began
+
+    seconds(10)  # what is made at the first use
+    assert seconds(8000) < 8 * seconds(2000) + 0.5, "four times as long where each line costs the same, sixteen for the square"
 
 
 @pytest.mark.parametrize("text", ["\n" * 100_000, "\n{ " * 30_000], ids=["empty lines", "brackets"])
