@@ -4,16 +4,12 @@ RUN := .venv/bin/python
 DEV := .venv-dev/bin/python
 NEEDS_PYTHON = import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")
 
-.PHONY: demo test coverage lint types contracts check bench soak protos schema lock clean
+.PHONY: demo test lint types contracts check bench soak protos schema lock clean
 
 demo: .venv/installed
 	$(RUN) -m device_plugin demo
 
 test: .venv-dev/installed
-	$(DEV) -m pytest --numprocesses=auto --dist=loadfile
-
-# The same with coverage, which takes half as long again.
-coverage: .venv-dev/installed
 	$(DEV) -m pytest --numprocesses=auto --dist=loadfile --cov --cov-report=term
 
 check: lint types contracts
