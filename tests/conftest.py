@@ -22,6 +22,11 @@ grpc.aio.init_grpc_aio()
 asyncio.set_event_loop(None)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each processor: most tests wait more than they compute."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose program is missing, saying which; where CI is set that is a failure, so that nothing is skipped unseen."""
     missing = [program for marker in item.iter_markers("requires") for program in marker.args if shutil.which(program) is None]

@@ -106,8 +106,10 @@ async def test_an_edit_made_while_another_process_had_the_directory_is_what_its_
             await node.kubelet.wait_allocatable(SHARED, 32)
             await node.wait_log("resource.closed")
             seen = len(node.lists(GPU))
+            ready = len(node.of("plugin.became_ready"))  # the first may have become ready twice: before the edit and after it
             await first.stop()
-            await node.wait_log("plugin.became_ready", 2)
+            await node.wait_log("plugin.became_ready", ready + 1)
+            await node.kubelet.wait_allocatable(SHARED, 32)
             await asyncio.sleep(0.5)
             assert len(node.healthy(SHARED)) == 32
             assert all(not entry.healthy for entry in node.lists(GPU)[seen:])
