@@ -119,10 +119,14 @@ async def test_a_path_of_ours_that_another_serves_is_left_to_it_until_it_is_free
             foreign.bind(str(ours))
             foreign.listen()
             inode = ours.stat().st_ino
-            await node.wait_log("resource.registration_failed")
+
+            def told():
+                failed = node.of("resource.registration_failed")
+                return [entry["reason"] for entry in failed if entry["log_level"] == "warning"]
+
+            await node.wait(told)
             await asyncio.sleep(0.6)
-            told = [entry for entry in node.of("resource.registration_failed") if entry["log_level"] == "warning"]
-            assert [f'another process serves "{ours}"' in entry["reason"] for entry in told] == [True]
+            assert [f'another process serves "{ours}"' in reason for reason in told()] == [True]
             assert (ours.stat().st_ino, node.registrations()) == (inode, 1)
         await node.wait(lambda: node.registrations() == 2)
         await node.kubelet.wait_allocatable(GPU, 4)

@@ -67,6 +67,7 @@ async def test_causes_are_kept_again_once_the_disk_has_room_and_in_a_directory_m
             full.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
             node.node.xid(1, 79)
             await node.kubelet.wait_allocatable(GPU, 3)
+            await node.wait_log("state.not_saved")
             await asyncio.sleep(0.5)
             assert [entry["reason"] for entry in node.of("state.not_saved")] == ["No space left on device"], "said once"
             assert not causes()

@@ -226,6 +226,7 @@ async def test_an_xid_hits_the_mig_devices_it_names(rig, fast, instance, hit):
     async with node.running():
         node.node.xid(0, 79, gpu_instance, instance[1])
         await node.wait_log("xid.received")
+        await node.kubelet.wait_allocatable(resource, 3 - hit)
         await asyncio.sleep(0.1)
         assert len(node.healthy(resource)) == 3 - hit
         assert len(node.healthy(GPU)) == 7

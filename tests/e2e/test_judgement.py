@@ -57,6 +57,7 @@ async def test_an_edit_that_does_not_fit_is_refused_while_the_first_list_is_bein
         node.write(fast(shared(60_000)))
         await node.wait_log("config.refused")
         await node.wait_log("plugin.became_ready")
+        await node.kubelet.wait_allocatable(GPU, 16)
         await asyncio.sleep(0.5)
         assert len(node.healthy()) == 16
         assert len(node.of("config.loaded")) == 1

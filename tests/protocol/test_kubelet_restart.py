@@ -91,7 +91,7 @@ async def test_a_refusing_socket_without_an_owner_is_not_taken_for_kubelet(plugi
     left_over.close()
     await plugin.serve(snapshot(["a"]))
     registration = plugin.keep_registered()
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1.0)
     assert (registration.is_registered, registration.failure) == (False, None)
     assert plugin.log.of("kubelet.awaited")[-1]["reason"] == "the socket is there, but nobody listens on it"
 

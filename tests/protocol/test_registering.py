@@ -173,7 +173,9 @@ async def test_a_kubelet_that_is_not_there_is_reported_with_the_path_that_was_tr
     (kubernetes/kubernetes#120626)."""
     await plugin.serve(snapshot(["a"]))
     plugin.keep_registered()
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(5):
+        while not plugin.log.of("kubelet.awaited"):  # noqa: ASYNC110 - a log has no event to wait for
+            await asyncio.sleep(0.01)
     assert [(entry["socket"], entry["reason"]) for entry in plugin.log.of("kubelet.awaited")] == [
         (str(directory / "kubelet.sock"), "there is no such socket")
     ]
