@@ -15,7 +15,7 @@ from device_plugin.logs import configure, get_logger
 from device_plugin.simulation.kubelet_record import Happening
 from device_plugin.simulation.node import SimulatedNode
 from device_plugin.simulation.plugin import SimulatedPlugin
-from device_plugin.simulation.profile import profile_path
+from device_plugin.simulation.profile_file import profile_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

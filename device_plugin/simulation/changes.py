@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from device_plugin.simulation.machine import SimulatedGpu
-from device_plugin.simulation.profile import (
+from device_plugin.simulation.values import (
     ADDRESSING_MODES,
     COMPUTE_MODES,
     FABRIC_STATES,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from device_plugin.errors import ConfigError, PluginError
 from device_plugin.logs import get_logger, log_problem
-from device_plugin.simulation.profile import parse_profile
+from device_plugin.simulation.profile_file import parse_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from device_plugin.simulation.node import SimulatedNode
+    from device_plugin.simulation.hardware import SimulatedHardware
     from device_plugin.simulation.script import Step
 
 
@@ -29,7 +29,7 @@ class Player:
 
     def __init__(
         self,
-        node: SimulatedNode,
+        node: SimulatedHardware,
         steps: Sequence[Step],
         path: Path | None = None,
         content: bytes = b"",

@@ -1,4 +1,4 @@
-"""The script of a profile: faults that happen at a time after the node's start. Each step is one call on the SimulatedNode."""
+"""The script of a profile: faults that happen at a time after the node's start. Each step is one call on the SimulatedHardware."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from device_plugin.config.values import camel_case
 from device_plugin.simulation.changes import CHANGEABLE, new_value
 from device_plugin.simulation.live import LONGEST_DELAY_SECONDS
-from device_plugin.simulation.profile import MigProfile, Version
+from device_plugin.simulation.values import MigProfile, Version
 
 if TYPE_CHECKING:
-    from device_plugin.simulation.node import SimulatedNode
+    from device_plugin.simulation.hardware import SimulatedHardware
 
 
 def _number_or_text(value: object) -> object:
@@ -29,7 +29,7 @@ Profiles = Annotated[tuple[MigProfile, ...], BeforeValidator(lambda value: tuple
 
 
 def _changes(values: dict[Any, Any]) -> dict[str, Any]:
-    """The values as `SimulatedNode.set` takes them, or an error for each that it would refuse."""
+    """The values as `SimulatedHardware.set` takes them, or an error for each that it would refuse."""
     changes: dict[str, Any] = {}
     errors: list[InitErrorDetails] = []
     for key, value in values.items():
@@ -65,7 +65,7 @@ class Xid(_Step):
     gpu_instance: int | None = None
     compute_instance: int | None = None
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.xid(self.gpu, self.xid, self.gpu_instance, self.compute_instance)
 
 
@@ -73,7 +73,7 @@ class Lose(_Step):
     do: Literal["lose"]
     gpu: GpuName
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.lose(self.gpu)
 
 
@@ -81,7 +81,7 @@ class Restore(_Step):
     do: Literal["restore"]
     gpu: GpuName
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.restore(self.gpu)
 
 
@@ -90,7 +90,7 @@ class Repartition(_Step):
     gpu: GpuName
     mig: Profiles
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.repartition(self.gpu, self.mig)
 
 
@@ -99,7 +99,7 @@ class Change(_Step):
     gpu: GpuName
     values: Annotated[dict[Any, Any], AfterValidator(_changes)]
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.set(self.gpu, **self.values)
 
 
@@ -110,7 +110,7 @@ class Answer(_Step):
     gpu: GpuName | None = None
     times: int | None = Field(default=None, ge=1)
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.answer(self.call, self.code, gpu=self.gpu, times=self.times)
 
 
@@ -119,14 +119,14 @@ class Hang(_Step):
     call: str
     gpu: GpuName | None = None
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.hang(self.call, gpu=self.gpu)
 
 
 class Release(_Step):
     do: Literal["release"]
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.release()
 
 
@@ -134,14 +134,14 @@ class Slow(_Step):
     do: Literal["slow"]
     seconds: float = Field(ge=0, le=LONGEST_DELAY_SECONDS)
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.slow(self.seconds)
 
 
 class UnloadDriver(_Step):
     do: Literal["unload-driver"]
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.unload_driver()
 
 
@@ -149,7 +149,7 @@ class LoadDriver(_Step):
     do: Literal["load-driver"]
     version: Version = None
 
-    def play(self, node: SimulatedNode) -> None:
+    def play(self, node: SimulatedHardware) -> None:
         node.load_driver(self.version)
 
 

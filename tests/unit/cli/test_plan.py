@@ -11,7 +11,7 @@ import yaml
 
 from device_plugin.hardware.nvml import NvmlDriver
 from device_plugin.simulation.node import SimulatedNode
-from device_plugin.simulation.profile import PROFILES
+from device_plugin.simulation.profile_file import PROFILES
 
 CONFIGS = sorted((Path(__file__).parents[3] / "config").glob("*.yaml"))
 SHIPPED = sorted(path.stem for path in PROFILES.glob("*.yaml"))

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from device_plugin.simulation.profile import GpuEntry, NodeProfile, parse_profile, shipped_profiles
+from device_plugin.simulation.profile import GpuEntry, NodeProfile
+from device_plugin.simulation.profile_file import parse_profile, shipped_profiles
 from device_plugin.simulation.script import Step
 
 TEXT = (Path(__file__).parents[3] / "docs/simulation.md").read_text()

@@ -70,7 +70,8 @@ def test_a_missing_symbol_is_a_missing_symbol(tmp_path):
     """What an old library lacks is missing as it is from a real one; so is what nobody ever had."""
     from dataclasses import replace
 
-    from device_plugin.simulation.profile import load_profile, machine_from_profile
+    from device_plugin.simulation.profile import machine_from_profile
+    from device_plugin.simulation.profile_file import load_profile
 
     machine = replace(machine_from_profile(load_profile("t4")), missing_symbols=frozenset({"nvmlDeviceGetMigMode"}))
     with SimulatedNode(machine, root=tmp_path):

@@ -15,7 +15,8 @@ import pytest
 from device_plugin.errors import ConfigError, DriverError, GpuLost, NoPermission
 from device_plugin.hardware.nvml import NvmlDriver
 from device_plugin.simulation.node import SimulatedNode
-from device_plugin.simulation.profile import GpuEntry, parse_profile
+from device_plugin.simulation.profile import GpuEntry
+from device_plugin.simulation.profile_file import parse_profile
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import structlog
 
 from device_plugin.simulation.node import SimulatedNode
 from device_plugin.simulation.player import Player
-from device_plugin.simulation.profile import parse_profile
+from device_plugin.simulation.profile_file import parse_profile
 from device_plugin.simulation.script import Lose, Release
 
 PROFILE = """

@@ -11,7 +11,8 @@ from device_plugin.hardware.model import Inventory
 from device_plugin.hardware.nvml import NvmlDriver
 from device_plugin.hardware.sysfs import complete
 from device_plugin.simulation.node import SimulatedNode
-from device_plugin.simulation.profile import load_profile, machine_from_profile, parse_profile, profile_path, shipped_profiles
+from device_plugin.simulation.profile import machine_from_profile
+from device_plugin.simulation.profile_file import load_profile, parse_profile, profile_path, shipped_profiles
 
 # name -> GPUs, MIG devices, NUMA nodes, NVLinks from GPU 0 to 3, on NVSwitches
 SHIPPED = {
