@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from device_plugin.config.durations import parse_positive_duration
 from device_plugin.config.options import OptionKind, parse_bool
 from device_plugin.config.source import FALLBACKS, ConfigSource
-from device_plugin.config.values import parse_positive_duration, shown
+from device_plugin.config.values import shown
 from device_plugin.errors import ConfigError
 from device_plugin.logs import FORMATS, LEVELS
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
+from device_plugin.config.durations import Duration, LabelInterval, PositiveDuration
 from device_plugin.config.values import (
     AllocationPolicy,
     AnnotationPrefix,
@@ -19,13 +20,10 @@ from device_plugin.config.values import (
     Devices,
     DiscoveryStrategy,
     DriverRoot,
-    Duration,
     GpuSelector,
     HostPath,
-    LabelInterval,
     MigStrategy,
     OptionalPath,
-    PositiveDuration,
     ResourceName,
     Version,
     XidAction,

@@ -48,30 +48,33 @@ def prepare(
     channel that is required nothing can be injected. A specification that cannot be written, or a name in it that no runtime would
     resolve, is no error here: with another strategy left the answers go without CDI, with none left the GPU cannot be injected.
     """
-    prepared = _with_specs(inventory, config, settings, devices, held)
+    injection = injection_from(config, inventory)
+    hardware = {device.hardware_id: device for device in devices}
+    if any(strategy.is_cdi for strategy in injection.strategies):
+        prepared = _with_specs(injection, inventory, config, settings, hardware, held)
+    else:
+        _keep_named_specs(injection, settings, held)
+        prepared = Prepared(injection)
     missing = missing_channels(inventory, config) if config.imex.required else None
     return prepared if missing is None else replace(prepared, impossible={**prepared.impossible, (EVERY_GPU, None): missing})
 
 
+def _keep_named_specs(injection: Injection, settings: Settings, held: Mapping[str, frozenset[str]] | None) -> None:
+    """Specifications of an earlier config stay for those who hold their names, and go with the last of them."""
+    if held is not None and any(settings.cdi_directory.glob("*")):
+        from device_plugin.cdi import write_specs  # noqa: PLC0415 - a start without CDI is the faster for not importing it
+
+        write_specs((), settings.cdi_directory, still_named=_still_named(injection, (), held))
+
+
 def _with_specs(
+    injection: Injection,
     inventory: Inventory,
     config: Config,
     settings: Settings,
-    devices: Iterable[Device],
+    hardware: Mapping[str, Device],
     held: Mapping[str, frozenset[str]] | None,
 ) -> Prepared:
-    injection = injection_from(config, inventory)
-    uses_cdi = any(strategy.is_cdi for strategy in injection.strategies)
-    hardware = {device.hardware_id: device for device in devices}
-    names = {hardware_id: _names(injection, device) for hardware_id, device in hardware.items()}
-    still_named = _still_named(injection, names.values(), held)
-    if not uses_cdi:
-        # Specifications of an earlier config stay for those who hold their names, and go with the last of them.
-        if held is not None and any(settings.cdi_directory.glob("*")):
-            from device_plugin.cdi import write_specs  # noqa: PLC0415 - a start without CDI is the faster for not importing it
-
-            write_specs((), settings.cdi_directory, still_named=_still_named(injection, (), held))
-        return Prepared(injection)
     from device_plugin.cdi import (  # noqa: PLC0415 - as above
         CDI_DIRECTORIES,
         build_specs,
@@ -82,12 +85,13 @@ def _with_specs(
         write_specs,
     )
 
+    names = {hardware_id: _names(injection, device) for hardware_id, device in hardware.items()}
     roots = roots_from(config, settings.host_root)
     try:
         built = build_specs(inventory, roots, options_from(config, settings.cdi_feature_flags, settings.cdi_disabled_hooks))
     except InjectionImpossible as error:
         return _where_cdi_fails(injection, {(EVERY_GPU, None): str(error)}, ())
-    written = write_specs(built.specs, settings.cdi_directory, still_named=still_named)
+    written = write_specs(built.specs, settings.cdi_directory, still_named=_still_named(injection, names.values(), held))
     own = settings.cdi_directory
     listing = list_devices(CDI_DIRECTORIES if own in CDI_DIRECTORIES else (own,))
     answered = {

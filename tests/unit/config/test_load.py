@@ -11,10 +11,11 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from device_plugin import health
+from device_plugin.config.durations import FOREVER
 from device_plugin.config.explain import Explanation, explain
 from device_plugin.config.load import load, text_hash
 from device_plugin.config.model import Config, Health
-from device_plugin.config.values import FOREVER, AllocationPolicy, DeviceListStrategy, MigStrategy, XidAction
+from device_plugin.config.values import AllocationPolicy, DeviceListStrategy, MigStrategy, XidAction
 from device_plugin.config.xids import XidClass, XidPolicy, XidSet
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin

@@ -1,4 +1,4 @@
-"""The scalar values: what the peer's tests say of devices, and our own rules for names, durations and patterns."""
+"""The scalar values: what the peer's tests say of devices, and our own rules for names and patterns."""
 
 from __future__ import annotations
 
@@ -91,43 +91,6 @@ def test_names_that_kubelet_would_refuse_are_refused_at_load(text):
     """They surfaced at registration, as `ResourceName is invalid` (k8snetworkplumbingwg/sriov-network-operator#294)."""
     with pytest.raises(ValueError, match="resource name"):
         values.parse_resource_name(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("30s", 30),
-        ("1h30m", 5400),
-        ("1.5h", 5400),
-        (".5s", 0.5),
-        ("250ms", 0.25),
-        ("0", 0),
-        (0, 0),
-        ("0s", 0),
-        ("1m1.5s", 61.5),
-        ("5us", 5e-6),
-    ],
-)
-def test_durations(text, seconds):
-    assert values.parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize(
-    "value", ["", "30", "s", "1 s", "-1s", "1d", ".s", "1s ", "9" * 30 + "h", 5, 1.5, False, None, [], "infinite"]
-)
-def test_durations_without_a_unit_or_sense_are_refused(value):
-    with pytest.raises(ValueError, match="expected a duration"):
-        values.parse_duration(value)
-
-
-@pytest.mark.parametrize("seconds", [0, 0.25, 30, 90, 5400, 3661.5])
-def test_a_duration_is_shown_as_it_can_be_read(seconds):
-    assert values.parse_duration(values.format_duration(seconds)) == seconds
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (90, "1m30s"), (300, "5m"), (0.5, "500ms")])
-def test_how_durations_are_shown(seconds, text):
-    assert values.format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
