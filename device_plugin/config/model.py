@@ -7,7 +7,8 @@ the flags (`--kebab-case`), the environment variables (`UPPER_SNAKE`), their def
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
@@ -33,9 +34,6 @@ from device_plugin.config.values import (
 from device_plugin.config.xids import Xid, XidClass, XidNumbers, XidPolicy, XidSet
 from device_plugin.problems import Origin
 from device_plugin.records import record
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @record
