@@ -142,7 +142,7 @@ def _hasten(monkeypatch):
 FAST = """\
 version: v1
 health: {probeInterval: 100ms, recoverAfter: 500ms}
-reconcile: {leavingGrace: 200ms, rediscoveryInterval: 150ms, driverCallTimeout: 300ms}
+reconcile: {leavingGrace: 200ms, rediscoveryInterval: 150ms, driverCallTimeout: 1s}
 """
 
 

@@ -24,7 +24,7 @@ def seconds_from_start_to_list(node):
 async def test_a_restarted_kubelet_has_the_list_at_once_however_slow_the_driver_is(rig, fast, notified):
     """Kubelet admits stopped containers anew within a second of its start (kubernetes/kubernetes#118559); no driver call may be on
     the way. Without notifications the poll finds the new socket (kubevirt/kubevirt#17122)."""
-    node = rig(config=fast().replace("driverCallTimeout: 300ms", "driverCallTimeout: 10s"))
+    node = rig(config=fast().replace("driverCallTimeout: 1s", "driverCallTimeout: 10s"))
     async with node.running(notifications=notified):
         node.node.slow(2.0)
         await asyncio.sleep(0.3)  # calls are under way
