@@ -90,13 +90,16 @@ def test_closing_the_node_ends_hanging_calls(tmp_path):
 def test_slow_calls(node, driver):
     """Every call takes its time, the wait for events does not."""
     source = driver.watch([node.gpus[0].uuid])
-    node.slow(0.01)
-    began = time.monotonic()
-    source.wait(0)
-    assert time.monotonic() - began < 0.05
+    node.slow(0.1)
+    took = []
+    for _ in range(5):
+        began = time.monotonic()
+        source.wait(0)
+        took.append(time.monotonic() - began)
+    assert min(took) < 0.1
     began = time.monotonic()
     assert driver.probe(node.gpus[0].uuid).lost is None
-    assert time.monotonic() - began > 0.04
+    assert time.monotonic() - began > 0.2, "it is several calls"
     node.slow(0)
 
 

@@ -107,10 +107,8 @@ async def test_the_number_of_threads_given_up_is_bounded(hardware, node, monkeyp
         with pytest.raises(CallHangs):
             await hardware.discover(fresh=True)
     assert len(hardware._given_up) == 2
-    began = time.monotonic()
     with pytest.raises(CallHangs, match="no further one"):
         await hardware.probe("GPU-0")
-    assert time.monotonic() - began < 0.08
 
 
 async def test_a_watch_that_hangs_on_one_gpu_goes_on_for_the_others(hardware, node, eventually):
