@@ -130,7 +130,7 @@ class StandInKubelet:
     def is_registered(self, resource: str) -> bool:
         return resource in self._clients
 
-    async def wait_allocatable(self, resource: str, count: int, timeout_seconds: float = 10.0) -> None:
+    async def wait_allocatable(self, resource: str, count: int, timeout_seconds: float = 30.0) -> None:
         """Wait until that many devices are healthy. Raises `TimeoutError`."""
         await self.record.wait_for(lambda: self.allocatable(resource) == count, timeout_seconds)
 

@@ -79,10 +79,10 @@ class Rig:
     def of(self, event):
         return [entry for entry in self.log if entry["event"] == event]
 
-    async def wait_log(self, event, count=1, timeout_seconds=10.0):
+    async def wait_log(self, event, count=1, timeout_seconds=30.0):
         await self.wait(lambda: len(self.of(event)) >= count, timeout_seconds)
 
-    async def wait(self, condition, timeout_seconds=10.0):
+    async def wait(self, condition, timeout_seconds=30.0):
         try:
             async with asyncio.timeout(timeout_seconds):
                 while not condition():  # noqa: ASYNC110 - a condition of the node has no event to wait for

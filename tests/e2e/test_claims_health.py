@@ -94,10 +94,16 @@ async def test_xid_154_asks_the_driver_and_stands_for_the_xid_before_it(rig, fas
         node.node.xid(4, 154)
         await node.wait_log("xid.received", 2)
         await node.kubelet.wait_allocatable(GPU, 7 if is_out else 8)
+
+        def left():
+            added, cleared = (
+                {(entry["cause"], entry["key"]) for entry in node.of(event)} for event in ("cause.added", "cause.cleared")
+            )
+            return added - cleared - ({("xid", "119")} if action is None else set())
+
+        await node.wait(lambda: left() == set(expected))
         await asyncio.sleep(0.3)
-        state = node.of("cause.added"), node.of("cause.cleared")
-        left = {(entry["cause"], entry["key"]) for entry in state[0]} - {(entry["cause"], entry["key"]) for entry in state[1]}
-        assert left - ({("xid", "119")} if action is None else set()) == set(expected)
+        assert left() == set(expected)
         assert (node.uuid(4) in node.healthy()) is not is_out
 
 
