@@ -70,7 +70,7 @@ class Record:
         """The entries of one kind, of one resource if it is named."""
         return [entry for entry in self.entries if entry.happening is happening and resource in (None, entry.resource)]
 
-    async def wait_for(self, condition: Callable[[], bool], timeout_seconds: float = 10.0) -> None:
+    async def wait_for(self, condition: Callable[[], bool], timeout_seconds: float = 30.0) -> None:
         """Wait until the condition holds, looking at every entry. Raises `TimeoutError`."""
         async with asyncio.timeout(timeout_seconds):
             while not condition():
