@@ -7,13 +7,13 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from device_plugin.errors import ConfigError
 from device_plugin.health.state import EVERY_GPU, HealthState
 from device_plugin.kubelet.directory import SocketDirectory
 from device_plugin.kubelet.podresources import PodResources
 from device_plugin.kubelet.presence import Presence
 from device_plugin.supervisor.clock import SteadyClock
 from device_plugin.supervisor.discoverer import Discoverer
+from device_plugin.supervisor.edits import Edits
 from device_plugin.supervisor.endpoints import Endpoints
 from device_plugin.supervisor.health_keeper import HealthKeeper
 from device_plugin.supervisor.hints import Hints
@@ -36,12 +36,10 @@ if TYPE_CHECKING:
     from device_plugin.hardware.model import Inventory
     from device_plugin.hardware.sysfs import Host
     from device_plugin.logs import Logger
-    from device_plugin.problems import Problem
     from device_plugin.supervisor.configuration import ConfigKeeper
     from device_plugin.supervisor.hardware import Hardware
     from device_plugin.supervisor.settings import Settings
 
-HINT_SETTLES_SECONDS = 0.1  # one swap of a ConfigMap makes some eight notifications
 HOLDERS_POLL_SECONDS = 2.0  # while something waits for a pod to let go
 HOLDERS_IDLE_SECONDS = 30.0
 HOLDERS_WAIT_SECONDS = 0.5
@@ -74,18 +72,15 @@ class Watched:
 class Supervisor:
     """The whole life of the process is `run`. Make it on the running loop."""
 
-    def __init__(self, settings: Settings, config: ConfigKeeper, make_hardware: MakeHardware, *, logger: Logger) -> None:
-        self._settings, self._config, self._make_hardware, self._logger = settings, config, make_hardware, logger
+    def __init__(self, settings: Settings, keeper: ConfigKeeper, make_hardware: MakeHardware, *, logger: Logger) -> None:
+        self._settings, self._make_hardware, self._logger = settings, make_hardware, logger
         self._clock = SteadyClock()
         self._tasks = Tasks(logger)
         self._files: WorkThread[None] = WorkThread("files", None)
         self._stopping, self._watch_told = asyncio.Event(), asyncio.Event()
-        self._reconcile_now, self._read_config_now, self._release_awaited = Wakeup(), Wakeup(), Wakeup()
-        self._forced = False
+        self._reconcile_now, self._release_awaited = Wakeup(), Wakeup()
         self._hints = Hints()
         self._watched: Watched | None = None
-        self._judged_on: Inventory | None = None  # the hardware that the edit refused last does not fit
-        self._awaited: tuple[Problem, ...] = ()
         self._restart_for: str | None = None
         self._directory = SocketDirectory(settings.socket_directory, logger=logger)
         self._memory = Memory(settings.socket_directory, self._files, logger)
@@ -100,6 +95,15 @@ class Supervisor:
         )
         self._reconciler = Reconciler(
             settings, self._endpoints, self._holders, self._health, self._files, self._clock, logger=logger
+        )
+        self._edits = Edits(
+            keeper,
+            self._reconciler,
+            poll_seconds=settings.config_poll_seconds,
+            inventory=self._inventory,
+            about_to_change=self._ask_holders,
+            changed=self._use_config,
+            logger=logger,
         )
 
     async def run(self) -> None:
@@ -121,22 +125,21 @@ class Supervisor:
 
     def reload(self) -> None:
         """Read the config and look at the hardware again, now."""
-        self._forced = True
-        self._read_config_now.set()
+        self._edits.read_soon(forced=True)
         if self._watched is not None:
             self._watched.discoverer.look_soon(fresh=True)
 
     async def _live(self) -> None:
-        self._config.look(_nothing_forbids)  # a broken config is said at once, not after a wait for the directory
+        self._edits.look()  # a broken config is said at once, not after a wait for the directory
         await self._directory.acquire()
-        self._config.look(_nothing_forbids)  # it may have been edited while another process had the directory
+        self._edits.look()  # it may have been edited while another process had the directory
         self._health.state, self._reconciler.served = self._memory.recall()
         if self._presence is not None:
             self._tasks.start("kubelet presence", self._presence.run())
-        loaded = await self._first_config()
+        loaded = await self._edits.first(self._start_hints)
         self._health.use(loaded.config.health)
         watched = self._watch(loaded)
-        self._tasks.start("config", self._follow_config())
+        self._tasks.start("config", self._edits.follow(self._hints.revive))
         start = asyncio.ensure_future(self._first_look(watched))
         failed = asyncio.ensure_future(self._tasks.wait_failed())
         try:
@@ -145,19 +148,19 @@ class Supervisor:
             self._start_tasks(watched)
             await asyncio.wait({failed}, timeout=HINTS_AFTER_SECONDS)
             self._start_hints()
-            self._read_config_now.set()  # what changed before there were hints
+            self._edits.read_soon()  # what changed before there were hints
             await failed
         finally:
             start.cancel()
             failed.cancel()
 
     def _watch(self, loaded: Loaded) -> Watched:
-        hardware, host = self._make_hardware(self._current_config, self._on_events, self._on_watch_changed)
+        hardware, host = self._make_hardware(self._edits.config, self._on_events, self._on_watch_changed)
         discoverer = Discoverer(
             hardware,
             host,
             self._health,
-            config=self._current_config,
+            config=self._edits.config,
             changed=self._on_hardware,
             logger=self._logger,
         )
@@ -165,7 +168,7 @@ class Supervisor:
             hardware,
             self._health,
             inventory=lambda: discoverer.inventory,
-            interval_seconds=lambda: self._current_config().health.probe_interval,
+            interval_seconds=lambda: self._edits.config().health.probe_interval,
             driver_failed=lambda: discoverer.look_soon(fresh=True),
             call_returned=lambda: discoverer.look_soon(fresh=False),
             logger=self._logger,
@@ -226,59 +229,28 @@ class Supervisor:
         """Have polls come sooner; harmless when called again."""
         if not self._settings.notifications or self._hints.is_watching:
             return
-        if self._config.source.watched_directory:
-            self._hints.watch(self._config.source.watched_directory, self._read_config_now.set)
+        if self._edits.watched_directory:
+            self._hints.watch(self._edits.watched_directory, self._edits.read_soon)
         if self._presence is not None:
             self._hints.watch(str(self._presence.socket.parent), self._presence.hint)
 
     # ---- the config ----
 
-    async def _first_config(self) -> Loaded:
-        """The first config that can be used; waits for a file that is not there yet."""
-        while self._config.loaded is None and not self._config.look(_nothing_forbids):
-            self._start_hints()
-            await self._read_config_now.wait(self._settings.config_poll_seconds)
-        return self._loaded()
-
-    async def _follow_config(self) -> None:
-        while True:
-            if await self._read_config_now.wait(self._settings.config_poll_seconds):
-                await asyncio.sleep(HINT_SETTLES_SECONDS)
-            self._hints.revive()
-            forced, self._forced = self._forced, False
-            is_another = self._config.look(self._forbids, force=forced)
-            if self._config.awaits_node:
-                self._judged_on = self._inventory()
-            if is_another:
-                await self._ask_holders()
-                self._use_config()
-
     def _use_config(self) -> None:
         """Another config is in force."""
-        self._health.use(self._current_config().health)
+        self._health.use(self._edits.config().health)
         self._stop_if_only_a_start_helps()
         if self._watched is not None:  # both may have other intervals now
             self._watched.discoverer.look_soon(fresh=False)
             self._watched.prober.want(())
         self._reconcile_now.set()
 
-    def _forbids(self, loaded: Loaded, again: bool) -> Sequence[Problem]:
-        return self._reconciler.forbids(loaded, self._inventory(), again=again)
-
     def _stop_if_only_a_start_helps(self) -> None:
         """The library is loaded once per process: another driver root needs another process."""
-        root = self._current_config().flags.plugin.container_driver_root
+        root = self._edits.config().flags.plugin.container_driver_root
         if self._restart_for is not None and root != self._restart_for:
             self._logger.warning("plugin.restart_needed", reason=f"the driver root changed from {self._restart_for} to {root}")
             self.stop()
-
-    def _loaded(self) -> Loaded:
-        loaded = self._config.loaded
-        assert loaded is not None, "asked for the config before there was one"
-        return loaded
-
-    def _current_config(self) -> Config:
-        return self._loaded().config
 
     # ---- the hardware ----
 
@@ -287,9 +259,7 @@ class Supervisor:
 
     def _on_hardware(self) -> None:
         self._reconcile_now.set()
-        if self._config.awaits_node and self._inventory() is not self._judged_on:
-            self._forced = True
-            self._read_config_now.set()
+        self._edits.note_hardware()
 
     def _on_events(self, events: Sequence[Event]) -> None:
         inventory = self._inventory()
@@ -311,37 +281,11 @@ class Supervisor:
         while True:
             inventory = watched.discoverer.inventory
             if inventory is not None:
-                await self._reconcile(inventory)
+                await self._edits.reconcile(inventory)
                 self._memory.keep(self._health.state, self._reconciler.served)
                 if self._reconciler.awaits_release:
                     self._release_awaited.set()
-            await self._reconcile_now.wait(self._reconciler.next_change_in(self._current_config().reconcile.leaving_grace))
-
-    async def _reconcile(self, inventory: Inventory) -> None:
-        """Reconcile; an edit that was let in before the node was known is taken back if a config before it fits the node better."""
-        loaded = self._loaded()
-        try:
-            await self._reconciler.reconcile(loaded, inventory)
-        except ConfigError as error:
-            if not self._take_back(error.problems, inventory):
-                raise
-            return
-        awaited = self._reconciler.awaited
-        if not awaited:
-            self._config.note_served(loaded)
-        elif self._take_back(awaited, inventory):
-            return
-        elif awaited != self._awaited:
-            self._logger.warning("plugin.awaits_node", reasons=[problem.message for problem in awaited])
-        self._awaited = awaited
-
-    def _take_back(self, problems: Sequence[Problem], inventory: Inventory) -> bool:
-        fit = self._reconciler.fit(self._loaded(), inventory)
-        if not self._config.withdraw(problems, lambda earlier: self._reconciler.fit(earlier, inventory) < fit):
-            return False
-        self._judged_on = inventory
-        self._use_config()
-        return True
+            await self._reconcile_now.wait(self._reconciler.next_change_in(self._edits.config().reconcile.leaving_grace))
 
     async def _follow_holders(self) -> None:
         use = UseTeller(self._logger)
@@ -374,7 +318,3 @@ class Supervisor:
         self._holders.note_given(resource, ids)
         if self._reconciler.note_answered(ids):
             self._reconcile_now.set()
-
-
-def _nothing_forbids(_: Loaded, _again: bool) -> Sequence[Problem]:
-    return ()

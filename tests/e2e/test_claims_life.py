@@ -19,7 +19,7 @@ def replicas(count, more=""):
 
 TASKS = {
     "kubelet presence": lambda supervisor: (supervisor._presence, "look"),
-    "config": lambda supervisor: (supervisor._config, "look"),
+    "config": lambda supervisor: (supervisor._edits._keeper, "look"),
     "discovery": lambda supervisor: (supervisor._watched.discoverer, "_look"),
     "probes": lambda supervisor: (supervisor._watched.prober, "look_at_all"),
     "hanging calls": lambda supervisor: (supervisor._health, "note_hanging"),

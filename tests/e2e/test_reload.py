@@ -118,10 +118,10 @@ async def test_an_edit_that_cannot_be_keeps_the_last_good_config(rig, fast, edit
         assert len(node.lists()) == before
         assert len(node.of("config.refused")) == 1, "said once, not at every poll"
         assert all("config.yaml" in entry["origin"] for entry in node.of("problem.found"))
-        assert plugin.supervisor._config.problems
+        assert plugin.supervisor._edits._keeper.problems
         node.write(fast(shared(2)))
         await node.wait_log("config.unchanged")
-        assert not plugin.supervisor._config.problems, "what is refused no longer stands in the file"
+        assert not plugin.supervisor._edits._keeper.problems, "what is refused no longer stands in the file"
         node.write(fast(shared(3)))
         await node.kubelet.wait_allocatable(GPU, 24)
     assert node.registrations() == 1
