@@ -5,10 +5,8 @@ the flags (`--kebab-case`), the environment variables (`UPPER_SNAKE`), their def
 `api/`. A field's flag and variable are derived from its key; where NVIDIA's plugin named one otherwise, `Option` says how.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
@@ -291,7 +289,7 @@ class Config(Model):
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 
-    def with_origins(self, origins: Mapping[str, Origin]) -> Config:
+    def with_origins(self, origins: Mapping[str, Origin]) -> Self:
         """The same Config, knowing where each value was stated, by config path (`sharing.timeSlicing.resources[0].name`)."""
         copy = self.model_copy()
         copy._origins = dict(origins)  # noqa: SLF001 - our own private attribute, on a copy not yet handed out

@@ -3,11 +3,10 @@
 See docs/simulation.md.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -29,9 +28,6 @@ from device_plugin.simulation.values import (
     compute_capability_of,
     numa_node,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PCIE_LEVELS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}  # as `nvidia-smi topo -m` writes NVML's levels
 _NVLINKS = r"(?:NV)?([0-9]{1,2})"  # a number, or one as `nvidia-smi topo -m` writes it
@@ -96,7 +92,7 @@ class GpuEntry(_Part):
     unsupported: Functions = ()
 
     @model_validator(mode="after")
-    def _mig_needs_its_mode(self) -> GpuEntry:
+    def _mig_needs_its_mode(self) -> Self:
         if self.mig and not self.mig_enabled:
             raise ValueError("a GPU with MIG devices needs migEnabled: true")
         if self.mig_enabled and not self.mig_capable:
@@ -162,7 +158,7 @@ class NodeProfile(_Part):
         return {**value, "gpus": [{**defaults, **gpu} if isinstance(gpu, dict) else gpu for gpu in gpus]}
 
     @model_validator(mode="after")
-    def _matrices_fit(self) -> NodeProfile:
+    def _matrices_fit(self) -> Self:
         for name, text in (("pcie", self.links.pcie), ("nvlink", self.links.nvlink)):
             rows = _rows(text)
             if text is not None and (len(rows) != len(self.gpus) or any(len(row) != len(self.gpus) for row in rows)):
