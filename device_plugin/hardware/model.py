@@ -129,8 +129,9 @@ class Inventory:
     """The whole node. `gpus` are in index order, `skipped` the indexes of devices that are not for computing.
 
     `links` has an entry for both directions of a pair, sorted.
-    `control_nodes` are those of /dev/nvidiactl, -uvm, -uvm-tools, -modeset that exist; `imex_channels` the channel numbers whose
-    node exists; `extra_nodes` maps `gdrcopy`, `gds` and `mofed` to the nodes found for them.
+    `control_nodes` are those of /dev/nvidiactl, -uvm, -uvm-tools, -modeset that exist, under the driver root if that has a `dev`;
+    `own_control_nodes` those in this process's own /dev. `imex_channels` are the channel numbers whose node exists; `extra_nodes`
+    maps `gdrcopy`, `gds` and `mofed` to the nodes found for them.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -141,6 +142,7 @@ class Inventory:
     cuda_version: tuple[int, int] | None = None
     platform: Platform = Platform.NVML
     control_nodes: tuple[str, ...] = ()
+    own_control_nodes: tuple[str, ...] = ()
     imex_channels: tuple[int, ...] = ()
     extra_nodes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     simulated: bool = False

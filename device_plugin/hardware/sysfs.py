@@ -73,7 +73,11 @@ class Host:
 
     def control_nodes(self) -> tuple[str, ...]:
         """Those of the driver's control nodes that exist, in the order containers get them."""
-        return tuple(node for node in CONTROL_NODES if self._exists(node))
+        return self._control_nodes(self._dev_root)
+
+    def own_control_nodes(self) -> tuple[str, ...]:
+        """Those in this process's own /dev, where NVIDIA's runtime puts them, whatever the driver root holds."""
+        return self._control_nodes(self.root)
 
     def imex_channels(self) -> tuple[int, ...]:
         """The numbers of the IMEX channels whose device node exists."""
@@ -115,8 +119,8 @@ class Host:
             if vendor == _NVIDIA and kind is not None and kind >> 16 == _DISPLAY_CLASS and _is_nvidias(device / "driver"):
                 yield device.name
 
-    def _exists(self, node: str) -> bool:
-        return (self._dev_root / node.lstrip("/")).exists()
+    def _control_nodes(self, root: Path) -> tuple[str, ...]:
+        return tuple(node for node in CONTROL_NODES if (root / node.lstrip("/")).exists())
 
     def _is_node(self, path: Path) -> bool:
         try:
@@ -134,6 +138,7 @@ def complete(inventory: Inventory, host: Host) -> Inventory:
         inventory,
         gpus=tuple(_complete_gpu(gpu, host, capabilities) for gpu in inventory.gpus),
         control_nodes=host.control_nodes(),
+        own_control_nodes=host.own_control_nodes(),
         imex_channels=host.imex_channels(),
         extra_nodes=host.extra_nodes(),
     )

@@ -116,15 +116,20 @@ def give_up_cdi(inventory: Inventory, config: Config, reason: str) -> Prepared:
 
 
 def injection_from(config: Config, inventory: Inventory) -> Injection:
-    """The Injection that the config asks for on this node, before any CDI specification."""
+    """The Injection that the config asks for on this node, before any CDI specification.
+
+    A driver container's root has a `dev` of its own. Where the config says that the driver's nodes are elsewhere on the host, what
+    lies there says nothing, and this process's own /dev has them.
+    """
     flags = config.flags
+    is_elsewhere = flags.dev_root.rstrip("/") != flags.nvidia_driver_root.rstrip("/")
     extras = (("gdrcopy", flags.gdrcopy_enabled), ("gds", flags.gds_enabled), ("mofed", flags.mofed_enabled))
     return Injection(
         strategies=tuple(flags.plugin.device_list_strategy),
         id_strategy=flags.plugin.device_id_strategy,
         pass_device_specs=flags.plugin.pass_device_specs,
         dev_root=flags.dev_root,
-        control_nodes=inventory.control_nodes,
+        control_nodes=inventory.own_control_nodes if is_elsewhere else inventory.control_nodes,
         imex_channels=tuple(channel for channel in sorted(set(config.imex.channel_ids)) if channel in inventory.imex_channels),
         extras=tuple(name for name, is_on in extras if is_on),
         cdi_annotation_prefix=flags.plugin.cdi_annotation_prefix,

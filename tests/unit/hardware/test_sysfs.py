@@ -117,7 +117,8 @@ def test_device_nodes_have_their_own_root(tmp_path):
     write(tmp_path / "driver", "dev/nvidia-caps-imex-channels/channel2")
     write(tmp_path / "own", "dev/nvidia-caps-imex-channels/channel0")
     host = Host(tmp_path / "own", tmp_path / "driver", plain_nodes=True)
-    assert host.control_nodes() == ("/dev/nvidiactl",)
+    write(tmp_path / "own", "dev/nvidia-uvm")
+    assert (host.control_nodes(), host.own_control_nodes()) == (("/dev/nvidiactl",), ("/dev/nvidia-uvm",))
     assert host.imex_channels() == (0, 2)
 
 
