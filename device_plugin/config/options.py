@@ -156,6 +156,22 @@ def options() -> tuple[ConfigOption, ...]:
     return tuple(_named(field, option) for field in fields() for option in field.info.metadata if isinstance(option, Option))
 
 
+def stated_settings(config: Config) -> dict[str, str]:
+    """The settings that somebody stated, by config path: the value in force, and whose word it is."""
+    data = config.model_dump(mode="json", by_alias=True)
+    return {
+        option.path: f"{_shown_value(data, option)} ({origin})"
+        for option in options()
+        if (origin := config.origin(option.path)).source != "default"
+    }
+
+
+def _shown_value(data: Any, option: ConfigOption) -> str:
+    for key in option.keys:
+        data = data[key]
+    return shown_default(tuple(data) if isinstance(data, list) else data)
+
+
 def _named(field: ModelField, option: Option) -> ConfigOption:
     return ConfigOption(
         keys=field.keys,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from device_plugin.config.load import load
+from device_plugin.config.options import stated_settings
 from device_plugin.errors import ConfigError
 from device_plugin.logs import log_problem
 
@@ -100,6 +101,7 @@ class ConfigKeeper:
             path=text.path,
             config_hash=loaded.hash[:12],
             previous_config_hash=previous.hash[:12] if previous else None,
+            settings=stated_settings(loaded.config),
         )
         for problem in loaded.problems:
             log_problem(self._logger, problem)

@@ -133,6 +133,25 @@ def test_a_change_says_both_hashes(keeper, path, log):
     assert second["previous_config_hash"] == first["config_hash"]
 
 
+def test_the_log_says_which_settings_are_not_the_default_and_where_they_come_from(path, log):
+    """Three places can state a setting; whose word holds must not be guessed at."""
+    path.write_text("flags: {migStrategy: single, gdsEnabled: true, plugin: {deviceListStrategy: [envvar, volume-mounts]}}\n")
+    keeper = ConfigKeeper(
+        ConfigSource(file=str(path)),
+        environment={"GDS_ENABLED": "f", "DP_DISABLE_HEALTHCHECKS": "48,13"},
+        flags={"mig-strategy": "mixed"},
+        logger=log.logger,
+    )
+    keeper.look(allow)
+    [loaded] = log.of("config.loaded")
+    assert loaded["settings"] == {
+        "flags.migStrategy": "mixed (--mig-strategy)",
+        "flags.gdsEnabled": "false (GDS_ENABLED)",
+        "flags.plugin.deviceListStrategy": f"envvar, volume-mounts ({path}:1:77)",
+        "health.disableXids": "13, 48 (DP_DISABLE_HEALTHCHECKS)",
+    }
+
+
 def test_what_is_in_force_is_not_refused_when_the_node_has_changed_under_it(keeper, path, log, make):
     """A forced look reads the text that is in force; what does not fit any more is then said where the node is planned."""
     path.write_text(GOOD)
