@@ -205,6 +205,18 @@ async def test_a_gpu_that_is_too_old_for_events_is_healthy_without(rig, fast):
         assert not node.of("cause.added")
 
 
+@pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlEventSetWait"])
+async def test_a_driver_that_is_too_old_for_events_leaves_its_gpus_healthy(rig, fast, call):
+    """Before R450 there is no nvmlEventSetWait_v2, which the binding calls. Every GPU of such a node was Unhealthy for good."""
+    node = rig("l4x4", config=fast())
+    node.node.answer(call, "FUNCTION_NOT_FOUND")
+    async with node.running():
+        await node.kubelet.wait_allocatable(GPU, 4)
+        await asyncio.sleep(0.5)
+        assert len(node.healthy()) == 4
+        assert not node.of("cause.added")
+
+
 async def test_an_xid_whose_gpu_the_driver_cannot_name_takes_all_of_them_out(rig, fast):
     """Each recovers by its own evidence."""
     node = rig("dgx-h100", config=fast())

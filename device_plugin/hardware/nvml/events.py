@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import time
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -22,11 +23,16 @@ _NO_INSTANCE = 0xFFFFFFFF  # in an event: "no GPU instance" and "no compute inst
 
 
 class NvmlEvents:
-    """EventSource over one NVML event set. `is_open` says whether the driver session it belongs to still lives."""
+    """EventSource over one NVML event set. `is_open` says whether the driver session it belongs to still lives.
+
+    A driver that has no events, or is older than the binding's way to wait for them (R450), is a known thing and no fault: waiting
+    then just takes its time.
+    """
 
     def __init__(self, calls: Calls, gpu_uuids: Sequence[str], is_open: Callable[[], bool]) -> None:
         self._calls, self._gpu_uuids, self._is_open = calls, tuple(gpu_uuids), is_open
         self._set: pynvml._EventSet | None = None
+        self._has_no_events = False
         self._unwatched: dict[str, str] = {}
         self._uuids: dict[int | None, str] = {}  # by the address in the handle
         self._register(self._gpu_uuids)
@@ -37,12 +43,19 @@ class NvmlEvents:
 
     def wait(self, timeout_seconds: float) -> Event | None:
         """The next XID, or None. NVML refuses to wait on a set with a lost GPU: then the set is made anew without that GPU."""
-        if self._set is None or not self._is_open():
+        if (self._set is None and not self._has_no_events) or not self._is_open():
             raise DriverError("nvmlEventSetWait", "the event source is closed", code=pynvml.NVML_ERROR_UNINITIALIZED)
+        if self._set is None:
+            time.sleep(timeout_seconds)
+            return None
         try:
             data = self._calls.ask(None, pynvml.nvmlEventSetWait, self._set, math.ceil(timeout_seconds * 1000))
         except GpuLost:
             self._drop_lost()
+            return None
+        except NotSupported:
+            self.close()
+            self._has_no_events = True
             return None
         except DriverError as error:
             if error.code == pynvml.NVML_ERROR_TIMEOUT:
@@ -58,6 +71,7 @@ class NvmlEvents:
         )
 
     def close(self) -> None:
+        self._has_no_events = False
         if self._set is None:
             return
         events, self._set = self._set, None
@@ -65,7 +79,11 @@ class NvmlEvents:
             self._calls.ask(None, pynvml.nvmlEventSetFree, events)
 
     def _register(self, gpu_uuids: Sequence[str]) -> None:
-        self._set = self._calls.ask(None, pynvml.nvmlEventSetCreate)
+        try:
+            self._set = self._calls.ask(None, pynvml.nvmlEventSetCreate)
+        except NotSupported:
+            self._has_no_events = True
+            return
         for uuid in gpu_uuids:
             try:
                 handle = find_handle(self._calls, uuid)

@@ -113,6 +113,22 @@ def test_a_wait_that_fails_raises(opened, code):
         source.wait(0.01)
 
 
+@pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlEventSetWait"])
+@pytest.mark.parametrize("code", ["NOT_SUPPORTED", "FUNCTION_NOT_FOUND"])
+def test_a_driver_without_events_is_no_fault(opened, call, code):
+    """One that is older than the binding's way to wait (before R450), or that has no events: known, and nothing is unwatched."""
+    found = opened({})
+    found.node.answer(call, code)
+    source = found.driver.watch(found.uuids)
+    source.wait(0)
+    began = time.monotonic()
+    assert (source.wait(0.05), source.unwatched) == (None, {})
+    assert time.monotonic() - began > 0.04, "whoever waits must not spin"
+    source.close()
+    with pytest.raises(DriverError, match="closed"):
+        source.wait(0)
+
+
 def test_no_event_set_no_source(opened):
     """Where not even the set can be made, watching raises."""
     found = opened({})
