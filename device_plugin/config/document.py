@@ -48,7 +48,7 @@ class Document:
     """The data of one text, where each path's value and key stand, and problems, each with the path whose value it spoils.
 
     `aliases` are the places of the aliases and merged aliases that values came through, `fractions` the texts of numbers that are
-    not whole.
+    not whole. `second` is where another document starts in the text; it is not read.
     """
 
     data: dict[str, Any]
@@ -57,6 +57,7 @@ class Document:
     problems: tuple[tuple[Path, Place, str], ...]
     aliases: dict[Path, Place]
     fractions: dict[Path, str]
+    second: Place | None
 
 
 @dataclass(slots=True)
@@ -107,7 +108,7 @@ def read_document(text: str, file: str) -> Document:
         )
     reader = _Reader()
     try:
-        root = _compose(text)
+        root, second = _compose(text)
         data = {} if root is None else reader.value(root, ())
     except yaml.MarkedYAMLError as error:
         raise ConfigError([_problem(file, *_explained(error, text))]) from error
@@ -122,7 +123,7 @@ def read_document(text: str, file: str) -> Document:
         fraction = reader.fractions.get(())
         found = shown_fraction(fraction) if fraction else shown(root.text if root is not None and data is None else data)
         raise ConfigError([_problem(file, place, f"expected keys and values, such as `version: v1`, not {found}")])
-    return Document(data, reader.values, reader.keys, tuple(reader.problems), reader.aliases, reader.fractions)
+    return Document(data, reader.values, reader.keys, tuple(reader.problems), reader.aliases, reader.fractions, second)
 
 
 class _Refused(Exception):
@@ -160,8 +161,11 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> tuple[Place, str]:
     return place, message
 
 
-def _compose(text: str) -> _Node | None:
-    """The nodes of the text's one document; None if it has none. Iterative, so that no depth of nesting can hurt."""
+def _compose(text: str) -> tuple[_Node | None, Place | None]:
+    """The nodes of the text's first document, None if it has none, and where a second one starts.
+
+    Iterative, so that no depth of nesting can hurt.
+    """
     root: _Node | None = None
     parents: list[tuple[_Node, list[_Node]]] = []
     anchors: dict[str, _Node] = {}
@@ -170,7 +174,7 @@ def _compose(text: str) -> _Node | None:
             _close(*parents.pop())
             continue
         if isinstance(event, yaml.DocumentStartEvent) and root is not None:
-            raise _Refused(_mark(event.start_mark), "a second document starts here; a config is one document")
+            return root, _mark(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
             node = _aliased(event, anchors)
         elif isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
@@ -185,7 +189,7 @@ def _compose(text: str) -> _Node | None:
                 anchors[event.anchor] = node
             if isinstance(event, yaml.CollectionStartEvent):
                 parents.append((node, []))
-    return root
+    return root, None
 
 
 def _node(event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> _Node:

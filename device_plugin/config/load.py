@@ -100,11 +100,15 @@ def _read(text: str | None, file: str) -> _Statement:
     def origin(path: Path, line: int, column: int) -> Origin:
         return Origin(file, line, column, config_path(path))
 
+    problems = [_error(message, origin(path, place.line, place.column)) for path, place, message in document.problems]
+    if document.second is not None:
+        place = document.second
+        problems.append(_error("a second document starts here; a config is one document", origin((), place.line, place.column)))
     return _Statement(
         data=_without_null(document),
         values={path: origin(path, place.line, place.column) for path, place in document.values.items()},
         keys={path: origin(path, place.line, place.column) for path, place in document.keys.items()},
-        problems=[_error(message, origin(path, place.line, place.column)) for path, place, message in document.problems],
+        problems=problems,
         spoiled={path for path, _, _ in document.problems},
         aliases={config_path(path): origin(path, place.line, place.column) for path, place in document.aliases.items()},
         fractions=document.fractions,

@@ -446,12 +446,14 @@ flags:
   failOnInitError: yes
   failOnInitError: maybe
   plugin: {deviceListStrategy: [envar]}
+---
+version: v1
 """
     with pytest.raises(ConfigError) as caught:
         load(text, file="c.yaml", environment={"MIG_STRATEGY": "most"}, flags={"gds-enabled": "perhaps"})
     assert [str(problem).split(" error: ")[0] for problem in caught.value.problems] == [
         "c.yaml:1:10:", "c.yaml:4:5:", "c.yaml:8:20:", "c.yaml:8:25:", "c.yaml:8:28:", "c.yaml:10:17:", "c.yaml:13:7:",
-        "c.yaml:16:20:", "c.yaml:17:3:", "c.yaml:18:33:", "--gds-enabled:", "MIG_STRATEGY:",
+        "c.yaml:16:20:", "c.yaml:17:3:", "c.yaml:18:33:", "c.yaml:19:1:", "--gds-enabled:", "MIG_STRATEGY:",
     ]  # fmt: skip
     assert {problem.severity for problem in caught.value.problems} == {Severity.ERROR}
     assert str(caught.value).splitlines() == [str(problem) for problem in caught.value.problems]
