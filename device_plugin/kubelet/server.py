@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -16,7 +16,7 @@ from device_plugin.kubelet.servicer import Answers, Servicer, options_from_snaps
 from device_plugin.kubelet.sockets import OwnSocket, denied, socket_name, target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from device_plugin.kubelet.snapshot import Snapshot
 
 STREAM_END_SECONDS = 1.0  # a stream ends at once unless its client has stopped reading
+SERVER_END_SECONDS = 0.5  # a server stops in milliseconds
 BIND_ATTEMPTS = 3  # kubelet's start may sweep the directory between our binding and naming the socket
 _SERVER_OPTIONS = (
     # A preference request names every free device twice; with 4 MiB of list it may pass gRPC's default of 4 MiB.
@@ -186,12 +187,12 @@ class ResourceServer:
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         add_DevicePluginServicer_to_server(self._running(), server)
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(lambda: _whole(server.stop(None)))
+            undo.push_async_callback(lambda: self._end(server))
             try:
                 server.add_insecure_port(target(own.staging))
             except RuntimeError as error:
                 raise own.why_unbound(error) from error
-            await _whole(server.start())
+            await _whole(asyncio.ensure_future(server.start()))
             own.publish()
             undo.pop_all()
         self._server, self._socket = server, own
@@ -203,17 +204,37 @@ class ResourceServer:
             own.withdraw()
         if server is not None:
             # No stream is left to wait for, and pending calls have had their time.
-            await _whole(server.stop(None))
+            await self._end(server)
+
+    async def _end(self, server: grpc.aio.Server) -> None:
+        """Stop gRPC's server. What it still has to write to a client whose process stands still is not waited for.
+
+        Such a server ends when that process goes on or ends. Nothing leads to it any more: its socket has lost its name.
+        """
+        stopping = asyncio.ensure_future(server.stop(None))
+        try:
+            if not await _whole(stopping, SERVER_END_SECONDS):
+                self._logger.warning("server.outlasted_end", seconds=SERVER_END_SECONDS)
+        finally:
+            if not stopping.done():
+                _ENDING.add(stopping)
+                stopping.add_done_callback(_ENDING.discard)
 
 
-async def _whole(step: Coroutine[Any, Any, None]) -> None:
-    """Take the step to its end though we are cancelled meanwhile, as when another kubelet comes: it takes milliseconds.
+_ENDING: set[asyncio.Future[None]] = set()  # an event loop alone would let them be collected
+
+
+async def _whole(step: asyncio.Future[None], timeout_seconds: float | None = None) -> bool:
+    """Take the step to its end though we are cancelled meanwhile, as when another kubelet comes. False if the time is over first.
 
     A gRPC server whose start or stop is cancelled is broken for good, and raises InvalidStateError at the next one.
     """
-    task = asyncio.ensure_future(step)
+    done: set[asyncio.Future[None]]
     try:
-        await asyncio.shield(task)
+        done, _ = await asyncio.wait({step}, timeout=timeout_seconds)
     except asyncio.CancelledError:
-        await asyncio.wait({task})
+        await asyncio.wait({step}, timeout=timeout_seconds)
         raise
+    if done:
+        step.result()
+    return bool(done)
