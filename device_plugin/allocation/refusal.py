@@ -39,12 +39,12 @@ def _find(table: AllocationTable, ids: Sequence[str]) -> list[Entry]:
     unknown = [device_id for device_id, position in zip(ids, positions, strict=True) if position is None]
     if unknown:
         raise _refuse(
-            table, f"unknown device: {_name(unknown)}; this node does not offer it under that resource (any more); {_TRY_AGAIN}"
+            table, f"unknown device: {name_ids(unknown)}; this node does not offer it under that resource (any more); {_TRY_AGAIN}"
         )
     entries = [table.entries[position] for position in positions if position is not None]
     gone = [entry.id for entry in entries if not entry.served.present]
     if gone:
-        raise _refuse(table, f"device is gone: {_name(gone)}; its GPU or MIG device is no longer on this node; {_TRY_AGAIN}")
+        raise _refuse(table, f"device is gone: {name_ids(gone)}; its GPU or MIG device is no longer on this node; {_TRY_AGAIN}")
     return entries
 
 
@@ -52,7 +52,7 @@ def _check_size(table: AllocationTable, entries: Sequence[Entry]) -> None:
     if len(entries) > 1 and any(entry.served.device.is_shared for entry in entries):
         raise _refuse(
             table,
-            f"maximum request size for shared resources is 1; found {len(entries)}: {_name(entry.id for entry in entries)}; "
+            f"maximum request size for shared resources is 1; found {len(entries)}: {name_ids(entry.id for entry in entries)}; "
             "more replicas give no larger share of a GPU: ask for 1, or set failRequestsGreaterThanOne to false in the config",
         )
 
@@ -64,7 +64,7 @@ def _check_apart(table: AllocationTable, entries: Sequence[Entry]) -> None:
         on_gpu.setdefault(entry.served.device.gpu_uuid, []).append(entry.id)
     crowded = {gpu: ids for gpu, ids in on_gpu.items() if len(ids) > 1}
     if crowded:
-        gpus = _first([f"{gpu} would give {_name(ids)}" for gpu, ids in crowded.items()], "; ")
+        gpus = name_first([f"{gpu} would give {name_ids(ids)}" for gpu, ids in crowded.items()], "; ")
         raise _refuse(
             table,
             f"under the policy distinct a container gets at most one device of each GPU, and too few GPUs have one free: {gpus}; "
@@ -78,7 +78,7 @@ def _check_injection(table: AllocationTable, entries: Sequence[Entry]) -> None:
         causes = sorted({str(cause) for entry in impossible for cause in entry.served.causes})
         raise _refuse(
             table,
-            f"no way to inject {_name(entry.id for entry in impossible)}: no CDI specification defines it, and no other "
+            f"no way to inject {name_ids(entry.id for entry in impossible)}: no CDI specification defines it, and no other "
             f"device-list strategy is on; {'; '.join(causes) or 'the log of the plugin has the cause'}; {_TRY_AGAIN}",
         )
 
@@ -87,11 +87,12 @@ def _refuse(table: AllocationTable, reason: str) -> AllocationRefused:
     return AllocationRefused(f'invalid allocation request for "{table.resource.name}": invalid request: {reason}')
 
 
-def _name(ids: Iterable[str]) -> str:
-    return _first([name if len(name) <= _LONGEST_ID else f"{name[:_LONGEST_ID]}..." for name in ids], ", ")
+def name_ids(ids: Iterable[str]) -> str:
+    """IDs as a text shows them: as many and as much of each as a reader can use."""
+    return name_first([name if len(name) <= _LONGEST_ID else f"{name[:_LONGEST_ID]}..." for name in ids], ", ")
 
 
-def _first(words: Sequence[str], separator: str) -> str:
-    """The words, or the first of many."""
+def name_first(words: Sequence[str], separator: str) -> str:
+    """The words, or the first of many and how many more there are."""
     more = len(words) - _NAMED
     return separator.join(words[:_NAMED]) + (f" and {more} more" if more > 0 else "")

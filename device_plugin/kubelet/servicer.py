@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import grpc
 
 from device_plugin.allocation.preferred import prefer
+from device_plugin.allocation.refusal import name_first, name_ids
 from device_plugin.allocation.response import allocate
 from device_plugin.errors import AllocationRefused
 from device_plugin.kubelet.api.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
@@ -103,12 +104,12 @@ class Servicer(DevicePluginServicer):
             try:
                 allocation = allocate(self.answers.table, ids)
             except AllocationRefused as refusal:
-                self._logger.warning("allocation.refused", devices=ids, reason=str(refusal))
+                self._logger.warning("allocation.refused", devices=len(ids), reason=str(refusal))
                 # The code of NVIDIA's plugin, which kubelet puts into the pod's message: what people search and match for stays.
                 await context.abort(grpc.StatusCode.UNKNOWN, str(refusal))
             except Exception as error:  # an RPC boundary: the pod fails, the plugin does not, and both say why
-                self._logger.exception("allocation.failed", devices=ids)
-                await context.abort(grpc.StatusCode.INTERNAL, f"the device plugin failed on {', '.join(ids)}: {error}")
+                self._logger.exception("allocation.failed", devices=name_ids(ids))
+                await context.abort(grpc.StatusCode.INTERNAL, f"the device plugin failed on {name_ids(ids)}: {error}")
             write_allocation(allocation, response.container_responses.add())
             self._answered(ids)
         return response
@@ -126,12 +127,13 @@ class Servicer(DevicePluginServicer):
             devices = {served.device.id: served for served in snapshot.resource.devices}
             broken = [devices[name] for name in request.devices_ids if name in devices and devices[name].causes]
             if broken:
-                reasons = "; ".join(f"{served.device.id}: {', '.join(str(cause) for cause in served.causes)}" for served in broken)
-                self._logger.warning("start.refused", devices=[served.device.id for served in broken], reason=reasons)
+                reasons = [f"{served.device.id}: {name_first([str(cause) for cause in served.causes], ', ')}" for served in broken]
+                reason = name_first(reasons, "; ")
+                self._logger.warning("start.refused", devices=len(broken), reason=reason)
                 await context.abort(
                     grpc.StatusCode.FAILED_PRECONDITION,
                     f"the container is not started on unhealthy devices of {snapshot.resource.name} "
-                    f"(health.refuseUnhealthyRestart is on): {reasons}",
+                    f"(health.refuseUnhealthyRestart is on): {reason}",
                 )
         return pb.PreStartContainerResponse()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import stat
+import sys
 from functools import partial
 
 import grpc
@@ -200,6 +202,77 @@ async def test_stopping_waits_for_no_client_that_does_not_read(plugin, dial, sna
     assert asyncio.get_running_loop().time() - started < 3.0
 
 
+_FOLLOWS = """
+import sys, time
+from grpc import insecure_channel
+from device_plugin.kubelet.api.deviceplugin.v1beta1 import deviceplugin_pb2 as pb, deviceplugin_pb2_grpc as rpc
+stub = rpc.DevicePluginStub(insecure_channel("unix:" + sys.argv[1], options=[("grpc.default_authority", "localhost")]))
+stream = stub.ListAndWatch(pb.Empty())
+next(stream)
+print("reading", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+async def frozen_client(directory):
+    """Makes a process that follows a server's list and is then stopped: `await frozen_client(server)`."""
+    made = []
+
+    async def freeze(server):
+        path = str(directory / server.endpoint)
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", _FOLLOWS, path, stdout=asyncio.subprocess.PIPE)
+        made.append(process)
+        assert await process.stdout.readline() == b"reading\n"
+        process.send_signal(signal.SIGSTOP)
+
+    yield freeze
+    for process in made:
+        process.kill()
+        await process.wait()
+
+
+async def fill(server, lists):
+    """Send lists until no more fits into the socket of a client that reads none."""
+    for ids in lists:
+        server.update(ids)
+        await asyncio.sleep(0.05)
+
+
+async def test_a_frozen_client_holds_up_no_new_socket(plugin, dial, snapshot, directory, frozen_client):
+    """gRPC's server ends only once it has written to every client that it ends, and one whose process is stopped never reads. So a
+    kubelet that hung while another one took over, or a debugging tool left in the background, kept the resource unregistered."""
+    shared = partial(snapshot, policy=PreferencePolicy.PACKED)
+    server = await plugin.serve(shared(replicas(5_000)))
+    await frozen_client(server)
+    await fill(server, [shared(replicas(count)) for count in range(4_990, 5_000)])
+    (directory / server.endpoint).unlink()
+    async with asyncio.timeout(5):
+        await server.rebind()
+    assert server.owns_socket()
+    assert len((await dial(server).ListAndWatch(pb.Empty()).read()).devices) == 4_999
+    assert plugin.log.of("server.outlasted_end")
+    started = asyncio.get_running_loop().time()
+    await server.stop(2.0)
+    assert asyncio.get_running_loop().time() - started < 3.0
+
+
+async def test_a_rebind_given_up_beside_a_frozen_client_ends(plugin, snapshot, directory, frozen_client):
+    """Giving up waits for no client either."""
+    shared = partial(snapshot, policy=PreferencePolicy.PACKED)
+    server = await plugin.serve(shared(replicas(5_000)))
+    await frozen_client(server)
+    await fill(server, [shared(replicas(count)) for count in range(4_990, 5_000)])
+    (directory / server.endpoint).unlink()
+    halfway = asyncio.ensure_future(server.rebind())
+    await asyncio.sleep(1.2)  # it has given up on the stream, and stops gRPC's server
+    halfway.cancel()
+    await asyncio.wait({halfway}, timeout=3)
+    assert halfway.cancelled()
+    await server.rebind()
+    assert server.owns_socket()
+
+
 async def test_a_pending_call_is_waited_for_before_the_streams_end(plugin, dial, snapshot, monkeypatch):
     """A stream that ends while kubelet waits for Allocate fails that pod for good, so the call's answer leaves first."""
     release = asyncio.Event()
@@ -334,6 +407,40 @@ async def test_a_start_is_refused_only_where_asked_for_and_only_with_a_cause(plu
         "the container is not started on unhealthy devices of nvidia.com/gpu (health.refuseUnhealthyRestart is on): "
         "a: xid: XID 79: the GPU has fallen off the bus"
     )
+
+
+async def test_a_start_refused_for_many_devices_names_the_first(plugin, dial, snapshot):
+    """Clients of gRPC's C core take no text of more than 16 KiB, and nobody reads a hundred times the same."""
+    ids = [f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(200)]
+    server = await plugin.serve(snapshot(ids, unhealthy=ids, refuse=True))
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await dial(server).PreStartContainer(pb.PreStartContainerRequest(devices_ids=ids))
+    assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert refusal.value.details().endswith(f"{ids[7]}: xid: XID 79: the GPU has fallen off the bus and 192 more")
+
+
+async def test_what_is_refused_or_fails_floods_neither_the_log_nor_the_answer(plugin, dial, snapshot, monkeypatch):
+    """A request may name thousands of devices, or IDs of any length."""
+    server = await plugin.serve(snapshot(["a"]))
+    stub = dial(server)
+
+    async def refused(ids):
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await stub.Allocate(allocating(ids))
+        return refusal.value
+
+    many = [f"GPU-{number}" for number in range(50_000)]
+    await refused(many)
+    await refused(["x" * 100_000])
+    monkeypatch.setattr(servicer, "allocate", lambda _table, _ids: {}["bug"])
+    failure = await refused(many)
+    assert (failure.code(), failure.details()) == (
+        grpc.StatusCode.INTERNAL,
+        f"the device plugin failed on {', '.join(many[:8])} and 49992 more: 'bug'",
+    )
+    entries = [*plugin.log.of("allocation.refused"), *plugin.log.of("allocation.failed")]
+    assert len(entries) == 3
+    assert max(len(str(entry)) for entry in entries) < 2_000
 
 
 async def test_a_large_preference_request_is_taken(plugin, dial, snapshot):
