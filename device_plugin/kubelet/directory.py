@@ -9,9 +9,9 @@ import os
 import socket
 import stat
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from device_plugin.errors import SocketUnusable
+from device_plugin.errors import SocketTaken, SocketUnusable
 from device_plugin.kubelet.sockets import PREFIX, denied, is_served
 from device_plugin.records import ordered_record
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # A plain file: kubelet's start removes sockets only.
 HOLDER_FILE = f"{PREFIX.rstrip('-')}.holder"
 LOCK_POLL_SECONDS = 0.5
+KEEP_POLL_SECONDS = 1.0
 _LOCKED = (errno.EWOULDBLOCK, errno.EACCES)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -48,28 +49,53 @@ class SocketDirectory:
         self._holder = holder or f"pid {os.getpid()} on {socket.gethostname()}"
         self._logger = logger
         self._descriptor: int | None = None
+        self._had_links = False  # not every file system counts them
 
     async def acquire(self) -> None:
         """Wait for the lock, naming its holder in the log, then clear away dead sockets that an earlier process of ours left.
 
         Raises `SocketUnusable` if the directory is missing or closed to us.
         """
-        with ExitStack() as undo:
-            descriptor = self._open()
-            undo.callback(os.close, descriptor)
-            await self._lock(descriptor)
-            self._write_holder()
-            self._clear_stale()
-            undo.pop_all()
-        self._descriptor = descriptor
-        self._logger.info("directory.acquired", directory=str(self.path))
+        while self._descriptor is None:
+            with ExitStack() as undo:
+                descriptor = self._open()
+                undo.callback(os.close, descriptor)
+                await self._lock(descriptor)
+                if self._is_here(descriptor):  # else another was made in its place while we waited
+                    self._take(descriptor)
+                    undo.pop_all()
+
+    async def keep(self) -> NoReturn:
+        """Hold the lock of whatever directory has the path, for ever.
+
+        Whoever removes kubelet's directory removes the lock with it: the one that kubelet makes in its place is free for any
+        process. Raises SocketTaken if another has taken it, SocketUnusable if we shall never see it.
+        """
+        while True:
+            await asyncio.sleep(KEEP_POLL_SECONDS)
+            self.look()
+
+    def look(self) -> None:
+        """One look at what has the path now; raises as `keep` does."""
+        held = self._descriptor
+        if held is None:
+            return
+        if not self._is_here(held):
+            with suppress(SocketUnusable):  # not there for the moment: kubelet makes it at its start
+                self._take_anew(held)
+        elif self._had_links and not os.fstat(held).st_nlink:
+            raise SocketUnusable(
+                f'the directory "{self.path}" was removed on the host while it was mounted here, and one made in its place '
+                "can be seen only by a container started afresh"
+            )
 
     def release(self) -> None:
         """Give the lock back. Harmless where it is not held."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with suppress(OSError):  # the lock is what counts
-                (self.path / HOLDER_FILE).unlink(missing_ok=True)
+                if self._is_here(descriptor):
+                    (self.path / HOLDER_FILE).unlink(missing_ok=True)
             os.close(descriptor)
 
     def foreign_sockets(self, resources: Iterable[str]) -> tuple[ForeignSocket, ...]:
@@ -99,9 +125,35 @@ class SocketDirectory:
         except PermissionError as error:
             raise SocketUnusable(denied("open the directory", self.path)) from error
 
+    def _take(self, descriptor: int) -> None:
+        self._write_holder()
+        self._clear_stale()
+        self._descriptor, self._had_links = descriptor, os.fstat(descriptor).st_nlink > 0
+        self._logger.info("directory.acquired", directory=str(self.path))
+
+    def _take_anew(self, held: int) -> None:
+        with ExitStack() as undo:
+            descriptor = self._open()
+            undo.callback(os.close, descriptor)
+            if not _try_lock(descriptor):
+                raise SocketTaken(
+                    f'the directory "{self.path}" was removed, and another process has the one made in its place: '
+                    + self._read_holder()
+                )
+            self._take(descriptor)
+            undo.pop_all()
+        os.close(held)
+
+    def _is_here(self, descriptor: int) -> bool:
+        """Whether the path leads to the directory of that descriptor."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), self.path.stat())
+        except OSError:
+            return False
+
     async def _lock(self, descriptor: int) -> None:
         told = None
-        while not _try_lock(descriptor):
+        while not _try_lock(descriptor) and self._is_here(descriptor):
             if (holder := self._read_holder()) != told:
                 self._logger.warning("directory.awaited", directory=str(self.path), holder=holder)
                 told = holder

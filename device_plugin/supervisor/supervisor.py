@@ -204,6 +204,7 @@ class Supervisor:
             ("readiness", self._follow_readiness()),
             ("rivals", rivals.run(lambda: self._reconciler.served)),
             ("reconcile", self._follow_changes(watched)),
+            ("directory", self._directory.keep()),
         ):
             self._tasks.start(name, coroutine)
 

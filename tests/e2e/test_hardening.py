@@ -54,6 +54,22 @@ async def test_an_edit_made_while_the_directory_was_gone_is_served_as_soon_as_it
         await node.wait_log("plugin.became_ready", 2)
 
 
+async def test_a_second_process_waits_at_a_directory_made_anew(rig, fast):
+    """The lock went with the directory, and the second one offered the same GPUs under other names."""
+    node = rig("l4x4", config=fast())
+    async with node.running():
+        await node.kubelet.stop()
+        shutil.rmtree(node.sockets)
+        await node.kubelet.start()
+        await node.kubelet.wait_allocatable(GPU, 4)
+        await node.wait_log("directory.acquired", 2)
+        node.write(fast(TWO_SHARED))
+        async with node.plugin():
+            await node.wait_log("directory.awaited")
+            await node.kubelet.wait_allocatable(SHARED, 8)
+            assert len(node.of("directory.acquired")) == 2
+
+
 async def test_causes_are_kept_again_once_the_disk_has_room_and_in_a_directory_made_anew(rig, fast, monkeypatch):
     """A restart of the plugin must not heal a GPU because the disk was full when it broke (NVIDIA/k8s-device-plugin#111)."""
     node = rig("l4x4", config=fast().replace("recoverAfter: 500ms", "recoverAfter: 1h"))

@@ -7,10 +7,11 @@ import errno
 import fcntl
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
-from device_plugin.errors import SocketUnusable
+from device_plugin.errors import SocketTaken, SocketUnusable
 from device_plugin.kubelet.directory import HOLDER_FILE, ForeignSocket, SocketDirectory
 from device_plugin.kubelet.sockets import PREFIX
 
@@ -63,6 +64,88 @@ async def test_a_lock_without_a_note_is_awaited_too(root, logger, captured):
     assert [entry["holder"] for entry in captured] == ["unknown"]
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
+    os.close(descriptor)
+
+
+@pytest.fixture
+def parent(root):
+    """Where a directory can be removed and made anew."""
+    (root / "dp").mkdir()
+    return root / "dp"
+
+
+def make_anew(path):
+    """As an operator who tidies up, and kubelet at its next start. Our lock keeps the old one's inode number in use."""
+    for entry in path.iterdir():
+        entry.unlink()
+    path.rmdir()
+    path.mkdir()
+
+
+@pytest.mark.looptime
+async def test_the_lock_follows_a_directory_made_anew(parent, logger, captured):
+    """The lock went with the directory, so that a second process served the same GPUs from the new one."""
+    first, second = (SocketDirectory(parent, logger=logger, holder=f"pid {pid}") for pid in (7, 8))
+    await first.acquire()
+    keeping = asyncio.create_task(first.keep())
+    make_anew(parent)
+    await asyncio.sleep(2)
+    assert (parent / HOLDER_FILE).read_text() == "pid 7\n"
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(60)
+    assert [entry["holder"] for entry in captured if entry["event"] == "directory.awaited"] == ["pid 7"]
+    keeping.cancel()
+    first.release()
+    await waiting
+    second.release()
+
+
+@pytest.mark.looptime
+async def test_who_waited_for_a_directory_takes_the_one_in_its_place(parent, logger):
+    """A lock on what has gone is none."""
+    first, second = (SocketDirectory(parent, logger=logger, holder=f"pid {pid}") for pid in (7, 8))
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(2)
+    make_anew(parent)
+    await asyncio.sleep(2)
+    await waiting
+    with pytest.raises(SocketTaken) as problem:
+        first.look()
+    assert str(problem.value) == (f'the directory "{parent}" was removed, and another process has the one made in its place: pid 8')
+    first.release()
+    assert (parent / HOLDER_FILE).read_text() == "pid 8\n", "not ours to remove"
+    second.release()
+
+
+@pytest.mark.looptime
+async def test_a_directory_that_is_away_is_waited_for(parent, logger):
+    """Kubelet makes it at its start, however long that takes."""
+    directory = SocketDirectory(parent, logger=logger, holder="pid 7")
+    await directory.acquire()
+    keeping = asyncio.create_task(directory.keep())
+    for entry in parent.iterdir():
+        entry.unlink()
+    parent.rmdir()
+    await asyncio.sleep(600)
+    assert not keeping.done()
+    parent.mkdir()
+    await asyncio.sleep(2)
+    assert (parent / HOLDER_FILE).read_text() == "pid 7\n"
+    keeping.cancel()
+    directory.release()
+
+
+async def test_a_mount_of_a_removed_directory_needs_another_start(parent, logger):
+    """A container keeps what was mounted at its start: nothing that is made in its place on the host is ever seen there."""
+    descriptor = os.open(parent, os.O_RDONLY)
+    mounted = SocketDirectory(Path(f"/proc/self/fd/{descriptor}"), logger=logger)
+    await mounted.acquire()
+    mounted.look()
+    make_anew(parent)
+    with pytest.raises(SocketUnusable, match="was removed on the host while it was mounted here"):
+        mounted.look()
+    mounted.release()
     os.close(descriptor)
 
 
