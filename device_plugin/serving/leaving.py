@@ -25,12 +25,13 @@ class Use:
     """What is known of who uses what.
 
     `held` maps a resource's name to the IDs that pods hold, from kubelet's pod-resources API; None where that cannot be asked.
-    `answered` maps an ID to the time (Unix seconds) of the last answer that named it. `now` is Unix seconds. `silent`: it can be
-    asked, but has not answered yet, so that a pod may hold whatever has left, for however long.
+    `answered` maps a resource's name and an ID, since one ID may be listed under two names, to the time (Unix seconds) of the last
+    answer that named it. `now` is Unix seconds. `silent`: it can be asked, but has not answered yet, so that a pod may hold
+    whatever has left, for however long.
     """
 
     held: Mapping[str, frozenset[str]] | None
-    answered: Mapping[str, float]
+    answered: Mapping[tuple[str, str], float]
     now: float
     grace_seconds: float
     silent: bool = False
@@ -48,16 +49,16 @@ class Use:
         assert served.leaving_since is not None
         return min(served.leaving_since, self.now)
 
-    def settled_at(self, device_id: str) -> float:
+    def settled_at(self, resource: str, device_id: str) -> float:
         """From when on no answer that named the ID is under way in kubelet."""
-        answered = self.answered.get(device_id)
+        answered = self.answered.get((resource, device_id))
         return float("-inf") if answered is None else min(answered, self.now) + ANSWER_SETTLES_SECONDS
 
     def droppable_at(self, resource: str, served: ServedDevice) -> float | None:
         """When the leaving device may go from the list; None: once its holder is gone, whenever that is."""
         if self.may_hold(resource, served.device.id):
             return None
-        return max(self.left_at(served) + self.grace_seconds, self.settled_at(served.device.id))
+        return max(self.left_at(served) + self.grace_seconds, self.settled_at(resource, served.device.id))
 
     def free_at(self, resource: str, served: ServedDevice) -> float | None:
         """From when on nobody can hold the leaving device; None: once its holder is gone, whenever that is.
@@ -66,7 +67,7 @@ class Use:
         """
         if self.held is None:
             return self.droppable_at(resource, served)
-        return None if self.may_hold(resource, served.device.id) else self.settled_at(served.device.id)
+        return None if self.may_hold(resource, served.device.id) else self.settled_at(resource, served.device.id)
 
 
 def outlives_grace(served: ServedDevice, *, closing: bool) -> bool:

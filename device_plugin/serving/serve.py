@@ -25,7 +25,7 @@ def serve(
     *,
     inventory: Inventory,
     held: Mapping[str, frozenset[str]] | None,
-    answered: Mapping[str, float],
+    answered: Mapping[tuple[str, str], float],
     now: float,
     grace_seconds: float,
     silent: bool = False,
@@ -78,7 +78,7 @@ def serve(
 
 def next_change_at(
     served: Served,
-    answered: Mapping[str, float],
+    answered: Mapping[tuple[str, str], float],
     held: Mapping[str, frozenset[str]] | None,
     now: float,
     grace_seconds: float,

@@ -62,7 +62,7 @@ class Reconciler:
         self._settings, self._endpoints, self._holders, self._health = settings, endpoints, holders, health
         self._files, self._clock, self._logger = files, clock, logger
         self._shown: tuple[Loaded, Inventory] | None = None  # what `offer` was made from
-        self._answered: dict[str, float] = {}
+        self._answered: dict[tuple[str, str], float] = {}
         self._prepared = Prepared(Injection())
         self._prepared_for: object = None
         self._told: set[Problem] = set()
@@ -73,15 +73,15 @@ class Reconciler:
         """Whether anything has been served by this process."""
         return self.offer is not None
 
-    def note_answered(self, ids: Sequence[str]) -> bool:
+    def note_answered(self, resource: str, ids: Sequence[str]) -> bool:
         """An answer that names these IDs is about to go to kubelet, which will look them up in its list.
 
         Kubelet may have chosen a leaving device a moment ago, before it had the list that shows it leaving. What stands on the same
         hardware by now must then not be given away beside it, so the new list goes out before this answer does. Returns
         whether that was so.
         """
-        self._answered.update(dict.fromkeys(ids, self._clock.now()))
-        if self._shown is None or self.served is None or not _names_leaving(self.served, frozenset(ids)):
+        self._answered.update(dict.fromkeys(((resource, device_id) for device_id in ids), self._clock.now()))
+        if self._shown is None or self.served is None or not _names_leaving(self.served, resource, frozenset(ids)):
             return False
         loaded, inventory = self._shown
         self._endpoints.show(self._serve(loaded, inventory))
@@ -110,7 +110,7 @@ class Reconciler:
         self.offer, self._shown = offer, (loaded, inventory)
         await self._endpoints.apply(self._serve(loaded, inventory))
         now = self._clock.now()
-        self._answered = {id_: at for id_, at in self._answered.items() if now - at < ANSWERS_KEPT_SECONDS}
+        self._answered = {key: at for key, at in self._answered.items() if now - at < ANSWERS_KEPT_SECONDS}
 
     @property
     def awaited(self) -> tuple[Problem, ...]:
@@ -204,7 +204,10 @@ class Reconciler:
         self._health.note_injection(self._prepared.impossible)
 
 
-def _names_leaving(served: Served, ids: frozenset[str]) -> bool:
+def _names_leaving(served: Served, resource: str, ids: frozenset[str]) -> bool:
     return any(
-        device.leaving_since is not None and device.device.id in ids for resource in served.resources for device in resource.devices
+        device.leaving_since is not None and device.device.id in ids
+        for shown in served.resources
+        if shown.name == resource
+        for device in shown.devices
     )

@@ -317,5 +317,5 @@ class Supervisor:
 
     def _note_answered(self, resource: str, ids: Sequence[str]) -> None:
         self._holders.note_given(resource, ids)
-        if self._reconciler.note_answered(ids):
+        if self._reconciler.note_answered(resource, ids):
             self._reconcile_now.set()

@@ -159,3 +159,18 @@ async def test_what_takes_devices_away_is_told_before_what_gives_them(rig, fast)
     for entry in lists:
         free[entry.resource] = {device.partition("::")[0] for device in entry.healthy}
         assert not free[GPU] & free[SHARED]
+
+
+async def test_a_pod_that_takes_a_renamed_gpu_is_not_taken_for_the_holder_of_the_old_name(rig, fast):
+    """A whole GPU has one ID under every name. The answer to the new name's pod counted as one for the old name, which is listed as
+    leaving still: the GPU was Unhealthy under that pod, and with `refuseUnhealthyRestart` its container was not started."""
+    slow = fast().replace("leavingGrace: 200ms", "leavingGrace: 30s")
+    node = rig("l4x4", config=slow)
+    async with node.running():
+        node.write(slow + 'resources: {gpus: [{pattern: "*", name: nvidia.com/l4}]}\n')
+        await node.kubelet.wait_allocatable("nvidia.com/l4", 4)
+        lists = len(node.lists("nvidia.com/l4"))
+        await node.admit("p", **{"nvidia.com/l4": 1})
+        await asyncio.sleep(0.3)
+        assert len(node.lists("nvidia.com/l4")) == lists
+        assert len(node.healthy("nvidia.com/l4")) == 4

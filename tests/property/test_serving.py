@@ -113,7 +113,7 @@ class Kubelet(RuleBasedStateMachine):
         for key in before.keys() - self.listed().keys():
             left_at = self.left_at.pop(key)
             assert self.now >= left_at + GRACE
-            assert self.now >= self.answered.get(key[1], 0.0) + SETTLES
+            assert self.now >= self.answered.get(key, 0.0) + SETTLES
             assert not self.knows_holders or key not in {(resource, device.id) for resource, device in self.pods}
 
     @rule(number=st.sampled_from((0, 1)), arrangement=ARRANGEMENTS)
@@ -133,15 +133,14 @@ class Kubelet(RuleBasedStateMachine):
             return
         resource, device = data.draw(st.sampled_from(free))
         self.pods.append((resource, device))
-        self.answered[device.id] = self.now
+        self.answered[resource, device.id] = self.now
         self.reconcile()
 
     @precondition(lambda self: self.left_at)
     @rule(data=st.data())
     def answer_late(self, data):
         """Kubelet picked a device just before it left: a request names it now."""
-        _, device_id = data.draw(st.sampled_from(sorted(self.left_at)))
-        self.answered[device_id] = self.now
+        self.answered[data.draw(st.sampled_from(sorted(self.left_at)))] = self.now
         self.reconcile()
 
     @precondition(lambda self: self.pods)
@@ -171,9 +170,9 @@ class Kubelet(RuleBasedStateMachine):
     @rule()
     def answer_at_the_last_moment(self):
         """A device that leaves is named a second before its grace is over."""
-        (_, device_id), left_at = min(self.left_at.items(), key=lambda item: (item[1], item[0]))
+        key, left_at = min(self.left_at.items(), key=lambda item: (item[1], item[0]))
         self.wait(max(left_at + GRACE - 1.0 - self.now, 0.0))
-        self.answered[device_id] = self.now
+        self.answered[key] = self.now
         self.reconcile()
         self.wait(1.0)
 

@@ -95,9 +95,20 @@ def test_a_gpu_and_its_mig_devices_exclude_each_other(world, replicas):
     assert plugin.listed()[whole[0].id] == f"held under nvidia.com/mig as {mig[0].id}"
 
 
+def test_an_answer_for_another_name_of_the_same_id_says_nothing_of_this_one(world):
+    """A whole GPU that was renamed is listed under both names for a while: who takes it by the new one does not hold the old."""
+    plugin = world.plugin(world.gpu(0), held={})
+    plugin.serve(world.offer(gpu=world.whole("GPU-0")))
+    plugin.serve(world.offer(other=world.whole("GPU-0")))
+    plugin.answered = {("nvidia.com/other", "GPU-0"): 1000.0}
+    plugin.serve(world.offer(other=world.whole("GPU-0")))
+    assert plugin.listed("nvidia.com/other") == {"GPU-0": ""}
+    assert plugin.listed() == {"GPU-0": "leaving"}
+
+
 def test_an_answer_just_given_counts_as_held(world):
     """Pod-resources names a holder only once kubelet has taken the answer in."""
-    plugin = world.plugin(world.gpu(0), held={}, answered={"GPU-0": 999.0})
+    plugin = world.plugin(world.gpu(0), held={}, answered={("nvidia.com/gpu", "GPU-0"): 999.0})
     plugin.serve(world.offer(gpu=world.whole("GPU-0")))
     shared = world.offer(gpu=world.shared("GPU-0", 1))
     plugin.serve(shared)

@@ -62,7 +62,7 @@ def test_a_late_answer_keeps_the_id_five_seconds_longer(world):
     plugin = world.plugin(world.gpu(0), held={})
     plugin.serve(world.offer(gpu=world.whole("GPU-0")))
     plugin.serve(world.offer(gpu=()))
-    plugin.answered = {"GPU-0": 1058.0}
+    plugin.answered = {("nvidia.com/gpu", "GPU-0"): 1058.0}
     plugin.now = 1060.0
     plugin.serve(world.offer(gpu=()))
     assert plugin.listed() == {"GPU-0": "leaving"}
