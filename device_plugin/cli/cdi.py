@@ -39,6 +39,8 @@ def _generate(arguments: argparse.Namespace) -> int:
         raise refusal("--output", "expected a path, not an empty text")
     if arguments.output.endswith("/") and not Path(arguments.output).is_dir():
         raise refusal("--output", f"there is no directory {arguments.output}")
+    if _is_special(Path(arguments.output)):  # a file is replaced as a whole: root would put one in the place of /dev/null
+        raise refusal("--output", f"{arguments.output} is neither a file nor a directory; {STANDARD_OUTPUT} is standard output")
     configure_logs(arguments)
     with open_node(arguments, get_logger()) as node:
         config = load_config(arguments, node).config
@@ -57,6 +59,10 @@ def _generate(arguments: argparse.Namespace) -> int:
         return 0
     output = Path(arguments.output)
     return _write_directory(built.specs, output) if output.is_dir() else _write_file(_gpu_class(built.specs), output)
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _gpu_class(specs: Sequence[Spec]) -> Spec:
@@ -84,6 +90,8 @@ def _write_directory(specs: Sequence[Spec], directory: Path) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    if "" in (arguments.cdi_directory or ()):
+        raise refusal("--cdi-directory", "expected a path, not an empty text")
     listing = list_devices([Path(path) for path in arguments.cdi_directory] if arguments.cdi_directory else CDI_DIRECTORIES)
     rows = [(device.name, ", ".join(str(path) for path in device.paths)) for device in listing.devices.values()]
     print(format_table(("DEVICE", "DEFINED IN"), rows) if rows else "No CDI device is defined.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -112,6 +113,22 @@ def test_a_directory_that_is_not_there_does_not_become_a_file(generate, tmp_path
     assert (finished.status, finished.out) == (1, "")
     assert finished.err == f"--output: error: there is no directory {tmp_path}/cdi/\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_is_not_replaced_by_a_file(generate, tmp_path):
+    """As root, `--output /dev/null` put a file in the place of the node's /dev/null."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    finished = generate(f"--output={pipe}")
+    assert finished.status == 1
+    assert finished.err == f"--output: error: {pipe} is neither a file nor a directory; - is standard output\n"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_an_empty_directory_is_refused(list_names):
+    """A variable that is not set: to find nothing in nothing is no answer."""
+    finished = list_names("")
+    assert (finished.status, finished.err) == (1, "--cdi-directory: error: expected a path, not an empty text\n")
 
 
 @pytest.mark.parametrize("output", ["none/gpu.json", "file/gpu.json", ""])
