@@ -99,13 +99,18 @@ def decode(content: bytes, file: str) -> str:
         raise ConfigError([_problem(file, _place_after(before), f"byte 0x{content[error.start]:02x} is not UTF-8")]) from error
 
 
-def read_document(text: str, file: str) -> Document:
-    """The data of a config text; an empty one is an empty mapping. Raises ConfigError where it is no YAML, or not one mapping."""
-    text = text.removeprefix("\ufeff")
+def check_characters(text: str, file: str) -> None:
+    """Raises ConfigError at the first character that no YAML may hold."""
     if bad := re.search(_FORBIDDEN, text):
         raise ConfigError(
             [_problem(file, _place_after(text[: bad.start()]), f"the character U+{ord(bad[0]):04X} is not allowed in YAML")]
         )
+
+
+def read_document(text: str, file: str) -> Document:
+    """The data of a config text; an empty one is an empty mapping. Raises ConfigError where it is no YAML, or not one mapping."""
+    text = text.removeprefix("\ufeff")
+    check_characters(text, file)
     reader = _Reader()
     try:
         root, second = _compose(text)
@@ -151,6 +156,8 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> tuple[Place, str]:
     mark = error.problem_mark or error.context_mark
     place = _mark(mark) if mark else Place(1, 1)
     lines = text.splitlines()
+    if error.context == "while scanning an alias" and error.context_mark is not None:
+        return _mark(error.context_mark), 'not YAML: a text that starts with * must be quoted, such as "*A100*"'
     if place.line <= len(lines) and lines[place.line - 1][place.column - 1 : place.column] == "\t":
         return place, "a tab cannot indent in YAML; use spaces"
     message = f"not YAML: {error.problem or error.context}"
@@ -204,7 +211,9 @@ def _node(event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> _Node:
 def _aliased(event: yaml.AliasEvent, anchors: dict[str, _Node]) -> _Node:
     node = anchors.get(event.anchor or "")
     if node is None:
-        raise _Refused(_mark(event.start_mark), f"the alias *{event.anchor} has no anchor &{event.anchor} before it")
+        raise _Refused(
+            _mark(event.start_mark), f"the alias *{event.anchor} has no anchor &{event.anchor} before it; quote it if it is text"
+        )
     if not node.closed:
         raise _Refused(_mark(event.start_mark), f"the alias *{event.anchor} stands inside what it names")
     return replace(node, alias=_mark(event.start_mark))

@@ -211,9 +211,16 @@ def _validate(statement: _Statement) -> None:
     try:
         _validated(statement.data)
     except ValidationError as error:
-        found = [wrong for wrong in explain(error, statement.fractions) if statement.spoiled.isdisjoint(_with_parents(wrong.path))]
+        found = [wrong for wrong in explain(error, statement.fractions) if not _is_spoiled(wrong.path, statement.spoiled)]
         statement.problems += [_error(wrong.message, statement.origin(wrong.path, at_key=wrong.at_key)) for wrong in found]
         statement.spoiled |= {wrong.path for wrong in found}
+
+
+def _is_spoiled(path: Path, spoiled: set[Path]) -> bool:
+    """Whether what is wrong there was said already: of the path itself, of something around it, or of an item of that list."""
+    return not spoiled.isdisjoint(_with_parents(path)) or any(
+        known[: len(path)] == path and len(known) == len(path) + 1 and isinstance(known[-1], int) for known in spoiled
+    )
 
 
 def _with_parents(path: Path) -> list[Path]:

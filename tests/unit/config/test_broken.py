@@ -38,7 +38,9 @@ SYNTAX = [
     ("▸2.50\n", "expected keys and values, such as `version: v1`, not 2.50"),
     ("▸!!map {version: v1}\n", f"the tag tag:yaml.org,2002:map {TAG}"),
     ("# A config.\n▸!config\nversion: v1\n", f"the tag !config {TAG}"),
-    ("flags: ▸*f\n", "the alias *f has no anchor &f before it"),
+    ("flags: ▸*f\n", "the alias *f has no anchor &f before it; quote it if it is text"),
+    ("devices: {include: [▸*A100*]}\n", 'not YAML: a text that starts with * must be quoted, such as "*A100*"'),
+    ("devices:\n  include:\n    - ▸*\n", 'not YAML: a text that starts with * must be quoted, such as "*A100*"'),
     ("flags: &f\n  plugin: ▸*f\n", "the alias *f stands inside what it names"),
     ("flags: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[▸[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]", "nested deeper than 32 levels"),
 ]
@@ -282,6 +284,11 @@ VALUES = [
         "imex: {channelIDs: ▸[0, 1, 2, 3, 4, 5, 6, 7, 8]}",
         "imex.channelIDs",
         "expected [] or [0], not [0, 1, 2, 3, 4, 5, 6, 7, ...]",
+    ),
+    (
+        "imex: {channelIDs: [▸0x0]}",
+        "imex.channelIDs[0]",
+        "0x0 may be read as different numbers; write it in plain decimal, or quote it if it is text",
     ),
     ("imex: {channelIDs: ▸0}", "imex.channelIDs", "expected [] or [0], not 0"),
     ("imex: {channelIDs: ▸[false]}", "imex.channelIDs", "expected [] or [0], not [false]"),
