@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from device_plugin.config.document import check_characters
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 
@@ -18,6 +19,7 @@ class PlacedYaml:
 
     def __init__(self, text: str, source: str) -> None:
         self._source = source
+        check_characters(text, source)
         try:
             loader = yaml.CSafeLoader(text)
             self._root = loader.get_single_node()
@@ -47,7 +49,7 @@ class PlacedYaml:
         path = tuple(standing)
         text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
         if node is None:
-            return Origin(self._source, path=text)
+            return Origin(self._source, 1, 1, text)  # the text is empty
         return Origin(self._source, node.start_mark.line + 1, node.start_mark.column + 1, text)
 
     def _duplicate_keys(self, node: yaml.Node | None, path: tuple[str | int, ...], looked_at: set[int]) -> Iterator[Problem]:

@@ -164,7 +164,8 @@ def test_a_profile_that_cannot_be_read(tmp_path):
         ("name: x\ngpus: [\n", "p.yaml:3:1", "not YAML"),
         ("gpus: []\n", "p.yaml:1:1", "name: Field required"),
         ("- a\n", "p.yaml:1:1", "dictionary"),
-        ("", "p.yaml", "name: Field required"),
+        ("", "p.yaml:1:1", "name: Field required"),
+        ("name: x\ndescription: \0\n", "p.yaml:2:14", "the character U+0000 is not allowed in YAML"),
         (
             "name: x\ndeviceNodes: [/dev/gdrdrv, /dev/../../x]\n",
             "p.yaml:2:28",
