@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_plugin.cli.arguments import config_flags
-from device_plugin.cli.process_options import SIMULATE, config_source, process_value
+from device_plugin.cli.process_options import SIMULATE, config_source, refusal, stated
 from device_plugin.config.load import load
 from device_plugin.errors import ConfigError, PluginError
 from device_plugin.hardware.model import Platform
@@ -97,7 +97,9 @@ def load_config(arguments: argparse.Namespace, node: Node) -> Loaded:
 def open_node(arguments: argparse.Namespace, logger: Logger) -> Iterator[Node]:
     """The node that `--simulate` asks for, or this machine's. Raises PluginError for a profile that cannot be used."""
     flags = config_flags(arguments)
-    profile = process_value(arguments, SIMULATE)
+    profile, source = stated(arguments, SIMULATE)
+    if source != "default" and not profile:  # a variable that is not set must not turn a simulated node into a real one
+        raise refusal(source, "expected a node profile, not an empty text")
     if not profile:
         yield Node(None, REAL_ROOT, flags, logger)
         return

@@ -274,6 +274,16 @@ def test_a_node_profile_with_mistakes_is_refused_at_their_places(plan, tmp_path)
     assert finished.err.startswith(f"{profile}:3:")
 
 
+def test_an_empty_profile_is_no_real_node(plan):
+    """`--simulate=$PROFILE` with a variable that is not set: what was to be simulated came from the hardware."""
+    finished = plan("--simulate=")
+    assert (finished.status, finished.out, finished.err) == (
+        1,
+        "",
+        "--simulate: error: expected a node profile, not an empty text\n",
+    )
+
+
 def test_a_simulated_node_leaves_nothing_behind(plan, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert plan("--simulate=t4").status == 0
