@@ -60,8 +60,7 @@ class SocketDirectory:
             with ExitStack() as undo:
                 descriptor = self._open()
                 undo.callback(os.close, descriptor)
-                await self._lock(descriptor)
-                if self._is_here(descriptor):  # else another was made in its place while we waited
+                if await self._lock(descriptor):
                     self._take(descriptor)
                     undo.pop_all()
 
@@ -151,13 +150,17 @@ class SocketDirectory:
         except OSError:
             return False
 
-    async def _lock(self, descriptor: int) -> None:
+    async def _lock(self, descriptor: int) -> bool:
+        """Wait for the lock. False if another directory was made in the place of this one meanwhile."""
         told = None
-        while not _try_lock(descriptor) and self._is_here(descriptor):
+        while not _try_lock(descriptor):
+            if not self._is_here(descriptor):
+                return False
             if (holder := self._read_holder()) != told:
                 self._logger.warning("directory.awaited", directory=str(self.path), holder=holder)
                 told = holder
             await asyncio.sleep(LOCK_POLL_SECONDS)
+        return self._is_here(descriptor)
 
     def _read_holder(self) -> str:
         try:

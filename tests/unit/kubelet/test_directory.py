@@ -119,6 +119,23 @@ async def test_who_waited_for_a_directory_takes_the_one_in_its_place(parent, log
 
 
 @pytest.mark.looptime
+async def test_a_directory_that_is_moved_away_and_back_stays_with_its_holder(parent, logger, monkeypatch):
+    """Who waits and finds it away for a moment has no lock yet."""
+    first, second = (SocketDirectory(parent, logger=logger, holder=f"pid {pid}") for pid in (7, 8))
+    await first.acquire()
+    is_here, seen = SocketDirectory._is_here, []
+    monkeypatch.setattr(SocketDirectory, "_is_here", lambda *args: bool(seen.append(1)) or (len(seen) > 1 and is_here(*args)))
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(5)
+    assert len(seen) > 1
+    assert not waiting.done()
+    assert (parent / HOLDER_FILE).read_text() == "pid 7\n"
+    first.release()
+    await waiting
+    second.release()
+
+
+@pytest.mark.looptime
 async def test_a_directory_that_is_away_is_waited_for(parent, logger):
     """Kubelet makes it at its start, however long that takes."""
     directory = SocketDirectory(parent, logger=logger, holder="pid 7")
