@@ -27,6 +27,7 @@ TASKS = {
     "readiness": lambda supervisor: (type(supervisor._endpoints), "is_ready"),
     "rivals": lambda supervisor: (supervisor._pod_resources, "allocatable"),
     "reconcile": lambda supervisor: (supervisor._reconciler, "next_change_in"),
+    "directory": lambda supervisor: (supervisor._directory, "look"),
     "registration of nvidia.com/gpu": lambda supervisor: (supervisor._endpoints._endpoints[GPU].registration, "_lost_because"),
 }
 
