@@ -55,6 +55,18 @@ def test_what_is_left_counts():
     assert choose_aligned(scores, range(4), frozenset({1}), 2) == (1, 3)
 
 
+def test_of_equal_splits_the_first_counted_wins():
+    """3 of 5 GPUs, of which 3 is linked to 0, 2 and 4: {0, 1} with {2, 3, 4} comes before {0, 2, 3} with {1, 4}."""
+    scores = make_scores(lambda a, b: int((min(a, b), max(a, b)) in {(0, 3), (2, 3), (3, 4)}), range(5))
+    assert choose_aligned(scores, range(5), NOBODY, 3) == (2, 3, 4)
+
+
+def test_so_many_gpus_that_splits_cannot_all_be_weighed():
+    """Pairs of 40 GPUs fall in more ways than can be gone through; the choice is made all the same, and is a best pair."""
+    scores = make_scores(lambda a, b: int(a // 2 == b // 2), range(40))
+    assert choose_aligned(scores, range(40), frozenset({7}), 2) == (6, 7)
+
+
 def test_required_gpus_stay_together():
     """GPUs from two ends of the tree can be required; the others join one of them."""
     scores = make_scores(tree_score, range(16))

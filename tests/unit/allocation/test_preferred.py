@@ -180,6 +180,7 @@ def test_trouble_ends_in_a_valid_choice(make_table, make_gpu, policy):
     assert prefer(table, ["GPU-9", *everything], [], 2) == ("GPU-0", "GPU-1"), "unknown IDs are never chosen freely"
     assert prefer(table, ["GPU-9"], [], 1) == ()
     assert prefer(table, everything, ["GPU-9"], 2) == ("GPU-9", "GPU-0"), "kubelet has chosen it already"
+    assert prefer(table, everything, ["GPU-0", "GPU-1", "GPU-9"], 2) == ("GPU-9", "GPU-0"), "never more than asked for"
 
 
 @pytest.mark.parametrize("policy", list(PreferencePolicy))
@@ -193,7 +194,9 @@ def test_healthy_devices_come_first(make_table, make_gpu, policy):
     assert prefer(table, everything, [], 4) == ("GPU-0", "GPU-2", "GPU-3")
 
 
-def test_indexes_are_numbers(make_table, make_gpu):
-    """GPU 10 comes after GPU 2, in whatever order devices are served."""
+def test_indexes_are_numbers(make_table, make_gpu, make_replicas):
+    """GPU 10 comes after GPU 2 and replica 10 after replica 2, in whatever order devices are served."""
     table = make_table([make_gpu(index) for index in (10, 2, 1)])
     assert prefer(table, list(table.positions), [], 2) == ("GPU-1", "GPU-2")
+    table = make_table(reversed(make_replicas(0, 11)))
+    assert prefer(table, list(table.positions), [], 3) == ("GPU-0::0", "GPU-0::1", "GPU-0::2")

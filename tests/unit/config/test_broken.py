@@ -105,6 +105,11 @@ YAML_SURPRISES = [
         f"{'9' * 20}... is too large a number; quote it if it is text",
     ),
     (
+        SLICING % f"{{name: gpu, replicas: ▸-{'9' * 21}}}",
+        f"{ENTRY}.replicas",
+        f"-{'9' * 19}... is too large a number; quote it if it is text",
+    ),
+    (
         SLICING % f"{{name: gpu, replicas: ▸{'9' * 999}.5}}",
         f"{ENTRY}.replicas",
         f"{'9' * 20}... is too large a number; quote it if it is text",
@@ -329,6 +334,11 @@ VALUES = [
     ("health: {enableXids: ▸79}", "health.enableXids", 'expected "all" or a list of XIDs, not 79'),
 ]
 CONTRADICTIONS = [
+    (
+        SLICING % "{name: other, replicas: 2}, {name: gpu, replicas: 2, devices: [1]}, {name: gpu, replicas: 3, devices: [▸1]}",
+        "sharing.timeSlicing.resources[2].devices[0]",
+        "device 1 of nvidia.com/gpu is claimed by another entry already, at c.yaml:1:100",
+    ),
     (
         SLICING % "{name: gpu, replicas: 2, devices: [0, 1]}, {name: gpu, replicas: 3, devices: [▸1]}",
         "sharing.timeSlicing.resources[1].devices[0]",

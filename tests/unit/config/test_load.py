@@ -234,7 +234,16 @@ def test_the_name_on_offer_under_rename_by_default(replicas, rename, name):
 class TestTheOtherProgramsKeys:
     @pytest.mark.parametrize(
         ("text", "nanoseconds"),
-        [("0", 0), ('"0s"', 0), ("5", 5), ('"5s"', 5 * 10**9), ("60s", 60 * 10**9), ("infinite", FOREVER), ("1h30m", 5400 * 10**9)],
+        [
+            ("0", 0),
+            ('"0"', 0),
+            ('"0s"', 0),
+            ("5", 5),
+            ('"5s"', 5 * 10**9),
+            ("60s", 60 * 10**9),
+            ("infinite", FOREVER),
+            ("1h30m", 5400 * 10**9),
+        ],
     )
     def test_intervals(self, text, nanoseconds):
         assert config(f"flags: {{gfd: {{sleepInterval: {text}}}}}").flags.gfd.sleep_interval == nanoseconds

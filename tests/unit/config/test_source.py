@@ -185,10 +185,11 @@ class TestDirectory:
         """A node without the label hung, waiting for a change that never came (NVIDIA/k8s-device-plugin#1540)."""
         assert ConfigSource(directory=str(tmp_path), fallbacks=("named", "single", "empty")).read() == SourceText(None, "", "")
 
-    def test_a_name_that_no_key_can_have_is_refused(self, volume):
+    @pytest.mark.parametrize("name", ["../secret", "..data", "a/b"])
+    def test_a_name_that_no_key_can_have_is_refused(self, volume, name):
         volume.write(a="# a\n")
-        assert refusal(ConfigSource(directory=str(volume.directory), name="../secret")) == (
-            "--config-name: error: the config '../secret' does not exist; there are a"
+        assert refusal(ConfigSource(directory=str(volume.directory), name=name)) == (
+            f"--config-name: error: the config '{name}' does not exist; there are a"
         )
 
     def test_a_file_in_the_directorys_place(self, tmp_path):

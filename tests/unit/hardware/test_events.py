@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import pynvml
 import pytest
 
 from device_plugin.errors import DriverError
@@ -73,6 +74,21 @@ def test_gpus_without_events_are_no_fault(opened):
         {"events": False}, {"unsupported": ["nvmlDeviceRegisterEvents"]}, {"unsupported": ["nvmlDeviceGetSupportedEventTypes"]}
     )
     assert found.driver.watch(found.uuids).unwatched == {}
+
+
+def test_a_gpu_is_asked_only_for_events_that_it_has(opened, monkeypatch):
+    """NVML refuses the whole request for one kind that a GPU lacks: it would then hear nothing of the others."""
+    xid, clock, asked = pynvml.nvmlEventTypeXidCriticalError, pynvml.nvmlEventTypeClock, []
+
+    def nvmlDeviceRegisterEvents(handle, types, events, register=pynvml.nvmlDeviceRegisterEvents):
+        asked.append(types)
+        return register(handle, types, events)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSupportedEventTypes", lambda handle: xid | clock)
+    monkeypatch.setattr(pynvml, "nvmlDeviceRegisterEvents", nvmlDeviceRegisterEvents)
+    found = opened({})
+    assert found.driver.watch(found.uuids).unwatched == {}
+    assert asked == [xid]
 
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents"])

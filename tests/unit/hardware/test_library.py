@@ -95,6 +95,7 @@ def test_another_library_loaded_before_is_noticed(tmp_path, loadable):
         ([], ["etc/nv_tegra_release"], (), Platform.TEGRA),
         (["libnvidia-ml.so.1"], [], ("Orin (nvgpu)",), Platform.TEGRA),
         (["libnvidia-ml.so.1"], [], ("NVIDIA A100", "NVIDIA Thor"), Platform.TEGRA),
+        (["libnvidia-ml.so.1"], [], ("NVIDIA A100",), Platform.NVML),
         ([], [], (), Platform.UNKNOWN),
     ],
 )

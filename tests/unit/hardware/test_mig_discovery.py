@@ -51,6 +51,12 @@ def test_an_old_driver_names_profiles_through_their_gpu_instance(opened, layout)
     assert profiles_of(opened(mig(*entries, memoryMib=memory))) == profiles
 
 
+def test_a_name_alone_tells_the_profile(opened):
+    """Nothing but the device's name is needed; an old library has no more."""
+    missing = ["nvmlDeviceGetGpuInstanceById", "nvmlDeviceGetAttributes_v2"]
+    assert profiles_of(opened(mig("1g.5gb+me", "1c.3g.20gb"), missingSymbols=missing)) == ["1g.5gb+me", "1c.3g.20gb"]
+
+
 @pytest.mark.parametrize("missing", ["nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlDeviceGetGpuInstanceById"])
 def test_the_last_resort_is_arithmetic(opened, missing):
     """Where the driver names nothing, eighths of the memory tell the size; the suffix is known where the profile's number is."""

@@ -205,9 +205,13 @@ def test_completing_without_minor_and_address(host):
 def test_a_missing_capability_is_a_fault_of_the_gpu(host):
     """Where the driver's table lacks an instance, its nodes are unknown and the text names the line; the device stays."""
     device = MigDevice("MIG-b", 0, gpu_instance_id=7, compute_instance_id=0, profile="1g.5gb")
-    gpu = complete(Inventory(gpus=(a_gpu(mig_devices=(device,)),)), host).gpus[0]
+    write(host.root, "sys/bus/pci/devices/0000:17:00.0/numa_node", "?")
+    gpu = complete(Inventory(gpus=(a_gpu(mig_devices=(device,), faults=("its memory is unknown",)),)), host).gpus[0]
     assert gpu.mig_devices[0].device_nodes == ()
-    assert "gpu3/gi7/access" in gpu.faults[0]
+    driver, numa, capability = gpu.faults
+    assert driver == "its memory is unknown", "what the driver would not tell is still said"
+    assert "numa_node" in numa
+    assert "gpu3/gi7/access" in capability
 
 
 def test_completing_under_wsl(host):

@@ -87,6 +87,14 @@ def test_what_could_not_be_read_keeps_its_verdict(sick):
     assert sick.causes == [("GPU-0", "ecc", "uncorrectable")]
 
 
+@pytest.mark.parametrize("action", [None, RecoveryAction.NONE])
+def test_a_recovery_action_counts_only_if_it_was_read(sick, action):
+    """With another property's error beside it: none read is no verdict, one that reads none is."""
+    sick.probe(action=RecoveryAction.RESET)
+    sick.probe(action=action, unknown=("fabric: timeout",))
+    assert sick.causes == ([("GPU-0", "recovery-action", "reset")] if action is None else [])
+
+
 def test_what_could_be_read_counts_though_something_else_failed(sick):
     """One property's error hides neither another's fault nor its recovery."""
     sick.probe(ecc_uncorrectable=1, unknown=("fabric: timeout",))

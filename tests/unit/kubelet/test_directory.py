@@ -174,6 +174,24 @@ async def test_the_default_note_names_pid_and_host(root, logger):
     directory.release()
 
 
+async def test_a_directory_that_takes_no_note_is_refused(root, logger):
+    """Something in the note's place, a file system that is broken: the plugin says so and does not serve unseen."""
+    (root / HOLDER_FILE).mkdir()
+    with pytest.raises(SocketUnusable, match=r"could not write in the directory .*: Is a directory"):
+        await SocketDirectory(root, logger=logger).acquire()
+
+
+async def test_a_directory_that_cannot_be_locked_is_refused(root, logger, monkeypatch):
+    """A file system without locks must not look like a lock that was had: two processes would serve there."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(SocketUnusable, match="could not lock the socket directory: No locks available"):
+        await SocketDirectory(root, logger=logger).acquire()
+
+
 async def test_dead_sockets_of_ours_are_cleared_and_nothing_else(root, logger):
     """Left-overs of a killed process go, staging names too; living ones, other plugins' and plain files stay."""
     for name in ("gpu-device-plugin-nvidia.com-gpu.sock", ".gpu-device-plugin-0a1b2c3d.sock", "nvidia-gpu.sock", "kubelet.sock"):

@@ -11,7 +11,7 @@ from device_plugin.kubelet.api.deviceplugin.v1beta1.deviceplugin_pb2 import Devi
 from device_plugin.kubelet.backoff import Backoff
 from device_plugin.kubelet.changes import Changes
 from device_plugin.kubelet.presence import Kubelet
-from device_plugin.kubelet.registration import STREAM_SECONDS, Registration
+from device_plugin.kubelet.registration import PAUSE_SECONDS, STREAM_SECONDS, Registration
 
 pytestmark = pytest.mark.looptime
 
@@ -188,6 +188,28 @@ async def test_a_hung_kubelet_is_given_up_for_its_successor(world):
     world.presence.replace()
     async with asyncio.timeout(0.1):
         await world.registration.wait_registered()
+
+
+async def test_the_successor_of_a_hung_kubelet_starts_with_a_clean_sheet(world):
+    """What the old one refused before it hung does not delay the second attempt at the new one."""
+    world.start()
+    world.answers = [*["no"] * 6, "hang"]
+    await asyncio.sleep(60)
+    world.answers = ["no"]
+    world.presence.replace()
+    await world.registered()
+    assert gaps(world)[-1] == 0.1
+
+
+async def test_kubelet_has_a_moment_between_the_end_of_a_stream_and_the_registration(world):
+    """It drops whatever client it has under the name when a stream ends, and that takes it a moment."""
+    ended = []
+    world.server.end_streams = lambda end=world.server.end_streams: ended.append(asyncio.get_running_loop().time()) or end()
+    world.start()
+    await world.registered()
+    world.presence.replace()
+    await asyncio.sleep(1)
+    assert world.times[-1] - ended[-1] >= PAUSE_SECONDS
 
 
 async def test_a_registration_without_a_stream_is_tried_again(world, captured):

@@ -54,6 +54,14 @@ def test_from_shared_to_exclusive_while_a_replica_is_held(world):
     assert healthy(plugin) == ["GPU-0"]
 
 
+def test_of_several_held_ids_the_same_one_is_always_named(world):
+    """The first by text: a detail that changed with each look would be told as news."""
+    plugin = world.plugin(world.gpu(0), held={GPU: {f"GPU-0::{number}" for number in range(12)} - {"GPU-0::0", "GPU-0::1"}})
+    plugin.serve(world.offer(gpu=world.shared("GPU-0", 12)))
+    plugin.serve(world.offer(gpu=world.whole("GPU-0")))
+    assert plugin.listed()["GPU-0"] == "held under nvidia.com/gpu as GPU-0::10 and 9 more"
+
+
 def test_replicas_stand_beside_replicas(world):
     """More, fewer or renamed replicas of a GPU that is shared anyway wait for nobody, with and without pod-resources."""
     for held in (None, {GPU: {"GPU-0::3"}}):

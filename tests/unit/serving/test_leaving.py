@@ -210,6 +210,23 @@ def test_a_lost_gpu_does_not_keep_a_closing_resource(world):
     assert plugin.listed() == {}
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_broken_device_is_there_and_a_lost_one_is_not(world, is_lost):
+    """Allocate gives what is only Unhealthy; a GPU that is lost it refuses, though the last inventory that was read has it."""
+    broken = Cause(CauseKind.XID, "GPU-0", "79", "XID 79", 1.0, ClearedBy.RESET)
+    plugin = world.plugin(world.gpu(0), held={}, causes=(lost("GPU-0") if is_lost else broken,))
+    assert plugin.serve(world.offer(gpu=world.whole("GPU-0"))).resource(GPU).device("GPU-0").present is not is_lost
+
+
+def test_causes_of_a_gpu_and_of_its_part_stand_in_one_order(world):
+    """Those of the whole GPU come first, in whatever order they were found."""
+    whole = Cause(CauseKind.XID, "GPU-0", "48", "XID 48", 1.0, ClearedBy.RESET)
+    part = Cause(CauseKind.XID, "GPU-0", "43", "XID 43", 1.0, ClearedBy.RESET, hardware_id="MIG-0-1")
+    plugin = world.plugin(world.gpu(0, 1), held={}, causes=(part, whole))
+    plugin.serve(world.offer(gpu=world.whole("MIG-0-1")))
+    assert plugin.listed() == {"MIG-0-1": "XID 48; XID 43"}
+
+
 def test_the_hardware_of_the_one_wsl_device_is_any_gpu(world):
     """Under WSL the device `all` is there as long as there is a GPU."""
     plugin = world.plugin(world.gpu(0), held={})

@@ -153,6 +153,28 @@ def test_a_model_that_is_not_there_is_a_warning(make, look):
     assert problem.message == "the pattern '*H100*' names no GPU: this node has GPUs 0-1: NVIDIA A100-SXM4-40GB"
 
 
+@pytest.mark.parametrize(
+    ("strategy", "patterns", "path", "message"),
+    [
+        ("none", ["7g.*"], "resources.mig", "resources.mig names MIG devices, and the MIG strategy none offers no MIG devices"),
+        ("mixed", ["1g.*", "7g.*"], "resources.mig[1].pattern", "the pattern '7g.*' names no MIG device: this node has 1g.5gb"),
+        (
+            "mixed",
+            ["*", "1g.*"],
+            "resources.mig[1].pattern",
+            "the pattern '1g.*' names no MIG device: an earlier pattern takes 1g.5gb",
+        ),
+        ("mixed", ["*"], "", ""),
+    ],
+)
+def test_a_pattern_that_names_no_mig_device_is_said(make, look, strategy, patterns, path, message):
+    """One ConfigMap serves many nodes, so it is information and no warning."""
+    named = [{"pattern": pattern, "name": f"part{number}"} for number, pattern in enumerate(patterns)]
+    offer = plan(make.node(make.gpu(0, "1g.5gb"), make.gpu(1)), make.config({"resources": {"mig": named}}, mig=strategy))
+    found = [(problem.severity, problem.origin.path, problem.message) for problem in look.problems(offer, ProblemKind.UNMET)]
+    assert found == ([(Severity.INFO, path, message)] if message else [])
+
+
 def test_several_kinds_of_hardware_may_share_a_name(make, look):
     """GPUs and MIG devices under one name are one resource, in index order."""
     config = make.config({"resources": {"mig": [{"pattern": "*", "name": "gpu"}]}}, mig="mixed")

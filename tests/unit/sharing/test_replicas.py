@@ -205,6 +205,10 @@ class TestNames:
         assert (severity, f"{ENTRIES}[1].name") == (problem.severity, problem.origin.path)
         assert words in problem.message
 
+    def test_an_entry_for_other_nodes_stops_none_after_it(self, make, look):
+        """The entries that follow one whose name is not here still claim."""
+        assert look.offered(make.gpus(2), make.slicing(entry(2, name="example.com/other"), entry(3))) == {GPU: 6}
+
     def test_a_default_name_that_resources_replaced_is_a_warning(self, make, look):
         """A file whose `resources` the peer ignored shares nvidia.com/gpu, which nothing is called here."""
         config = make.config(

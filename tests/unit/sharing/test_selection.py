@@ -80,8 +80,19 @@ def test_nothing_left_is_said(make, look):
     """A selection that hides every GPU offers nothing, with a warning and a reason for each GPU."""
     offer = plan(make.gpus(2), make.config({"devices": {"exclude": ["*"]}}))
     assert look.counts(offer) == {}
-    assert "leave no GPU" in look.only(offer, ProblemKind.UNMET).message
+    problem = look.only(offer, ProblemKind.UNMET)
+    assert "leave no GPU" in problem.message
+    assert problem.origin.path == "devices.exclude"
     assert [item.reason for item in offer.withheld] == ["hidden by devices.include or devices.exclude"] * 2
+
+
+def test_nothing_left_is_said_of_unreadable_gpus_too(make, look):
+    """They are hidden as the others are: the driver does show GPUs."""
+    node = make.node(make.gpu(0), unreadable=(UnreadableGpu(1, "GPU is lost"),))
+    offer = plan(node, make.config({"devices": {"include": [0, 1], "exclude": [0, 1]}}))
+    [problem] = offer.problems
+    assert "leave no GPU" in problem.message
+    assert problem.origin.path == "devices.include"
 
 
 def test_selection_comes_first(make, look):

@@ -50,6 +50,12 @@ def test_every_gpu_of_the_node_has_a_row(make):
     assert expected == describe_gpus(node, plan(node, config))
 
 
+def test_rows_are_in_index_order(make):
+    """However the driver lists GPUs, unreadable ones among them."""
+    node = make.node(make.gpu(10), make.gpu(2), unreadable=(UnreadableGpu(3, "GPU is lost"),))
+    assert [row.index for row in describe_gpus(node, plan(node, make.config()))] == [2, 3, 10]
+
+
 def test_a_gpu_with_anothers_uuid_has_no_use_of_its_own(make):
     """The use is that of the GPU that kept the UUID."""
     node = make.node(make.gpu(0), make.gpu(1, uuid=make.uuid(0)))
