@@ -299,6 +299,27 @@ async def test_a_pending_call_is_waited_for_before_the_streams_end(plugin, dial,
     assert server.pending_calls == 0
 
 
+@pytest.mark.parametrize("call", ["GetPreferredAllocation", "PreStartContainer"])
+async def test_every_call_but_a_stream_counts_as_pending_until_its_answer_has_left(plugin, dial, snapshot, monkeypatch, call):
+    """Kubelet waits for these answers in the middle of admitting a pod, too."""
+    release, answer = asyncio.Event(), getattr(servicer.Servicer, call)
+
+    async def slow(self, request, context):
+        response = await answer(self, request, context)
+        await release.wait()
+        return response
+
+    monkeypatch.setattr(servicer.Servicer, call, slow)
+    server = await plugin.serve(snapshot(["a"]))
+    request = {"GetPreferredAllocation": preferring(["a"]), "PreStartContainer": pb.PreStartContainerRequest(devices_ids=["a"])}
+    pending = asyncio.ensure_future(getattr(dial(server), call)(request[call]))
+    await until_pending(server)
+    release.set()
+    await pending
+    assert await server.settle(2)
+    assert server.pending_calls == 0
+
+
 async def test_stopping_gives_up_on_a_call_that_hangs(plugin, dial, snapshot, monkeypatch):
     """Every wait ends: a call pending longer than the grace is cut off, and the log says so."""
 

@@ -108,6 +108,12 @@ def test_extras_are_announced(make_table, make_gpu):
     assert answer.cdi_devices == tuple(f"{KIND}/{name}" for name in ("gpu=GPU-0", "imex-channel=0", "gds=all", "mofed=all"))
 
 
+def test_a_replica_and_a_whole_gpu_are_two_gpus(make_table, make_gpu, make_replicas):
+    """In a resource of both kinds none is taken for the other."""
+    table = make_table([*make_replicas(0, 2), make_gpu(1)])
+    assert allocate(table, ["GPU-0::1", "GPU-1"]).envs == {"NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-1"}
+
+
 def test_an_extra_that_is_off_is_not_named(make_table, make_gpu):
     """A specification left from before does not bring an extra back."""
     table = make_table([make_gpu(0)], strategies=(CRI,), extras=("gds",), cdi_classes=("gpu", "gds", "mofed"))

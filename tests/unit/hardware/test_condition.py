@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pynvml
 import pytest
 
 from device_plugin.hardware.driver import Probe, RecoveryAction
@@ -24,6 +25,14 @@ def test_a_gpu_without_any_of_it(opened):
     nothing = dict.fromkeys(("eccUncorrectable", "remapPending", "remapFailed", "recoveryAction"))
     found = opened(nothing)
     assert probe(found) == Probe(found.uuids[0])
+
+
+def test_recovery_actions_have_nvmls_numbers():
+    """A reset taken for nothing to do would leave a broken GPU in use."""
+    names = {RecoveryAction.RESET: "GPU_RESET", RecoveryAction.REBOOT: "NODE_REBOOT"}
+    for number in range(8):
+        action = RecoveryAction(number)
+        assert getattr(pynvml, f"NVML_GPU_RECOVERY_ACTION_{names.get(action, action.name)}") == number
 
 
 def test_errors_that_raised_no_event_are_found(opened):

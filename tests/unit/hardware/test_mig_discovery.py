@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pynvml
 import pytest
 
 from device_plugin.errors import DriverError, GpuLost
 from device_plugin.hardware.model import MigAttributes
-from device_plugin.hardware.nvml.mig_profile import computed_profile, profile_in_name, with_compute_part
+from device_plugin.hardware.nvml.mig_profile import _SUFFIXES, computed_profile, profile_in_name, with_compute_part
 
 NAMELESS = ["nvmlDeviceGetName"]
 
@@ -64,6 +65,16 @@ def test_the_last_resort_is_arithmetic(opened, missing):
     suffix = "+me" if missing.endswith("V") else ""
     found = opened(mig(*entries), missingSymbols=[missing])
     assert profiles_of(found) == ["3g.20gb", "1g.5gb", f"1g.5gb{suffix}", "1c.2g.10gb"]
+
+
+def test_the_suffixes_follow_nvmls_numbering():
+    """What NVML's names of profile numbers say that profiles have or lack."""
+    suffixes = {"REV1": "+me", "GFX": "+gfx", "NO_ME": "-me", "ALL_ME": "+me.all"}
+    named = {name: number for name, number in vars(pynvml).items() if name.startswith("NVML_GPU_INSTANCE_PROFILE_")}
+    expected = {
+        number: suffix for name, number in named.items() for end, suffix in suffixes.items() if name.endswith(f"_SLICE_{end}")
+    }
+    assert expected == _SUFFIXES
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,25 @@ def test_a_socket_is_served_while_somebody_listens(root):
     assert not is_served(path)
 
 
+def test_a_socket_that_may_not_be_looked_at_is_not_taken_for_a_dead_one(root, monkeypatch):
+    """A living server's socket would be cleared away for a refusal."""
+
+    class Refused(socket.socket):
+        def connect(self, address):
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket, "socket", Refused)
+    with pytest.raises(SocketUnusable, match=r"could not connect to .*: permission denied"):
+        is_served(root / "a.sock")
+
+
+def test_why_grpc_could_not_bind_is_found_out(root):
+    """gRPC says it in its own log only. Where the same step works meanwhile, gRPC's words are all there is."""
+    assert isinstance(OwnSocket(root / "gone" / "a.sock").why_unbound(RuntimeError("no")), FileNotFoundError)
+    assert str(OwnSocket(root / "a.sock").why_unbound(RuntimeError("no"))) == "[Errno 11] no"
+    assert list(root.iterdir()) == []
+
+
 @pytest.mark.parametrize(("enforce", "speaks_of_selinux"), [("1\n", True), ("0\n", False), (None, False)])
 def test_permission_denied_speaks_of_selinux_where_it_is_enforcing(root, enforce, speaks_of_selinux):
     """Under SELinux even root is refused, with the same words (kubernetes/kubernetes#73240)."""

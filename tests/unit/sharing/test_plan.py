@@ -122,6 +122,12 @@ class TestLimit:
         offer = plan(make.gpus(1), config.model_copy(update={"sharing": sharing}))
         assert [problem.kind for problem in offer.errors()] == [ProblemKind.TOO_LARGE]
 
+    def test_where_not_even_one_device_fits_none_is_offered(self, make):
+        """A list that is too long by one device costs all of them."""
+        config = make.config()
+        device = plan(make.gpus(1), config).resource(GPU).devices[0]
+        assert fit_shares(GPU, [Share(GPU, device, 3)], Report(config), limit_bytes=20) == []
+
     @pytest.mark.parametrize(("spare", "served"), [(0, 2), (-1, 1)])
     def test_a_list_of_exactly_the_limit_is_taken(self, make, spare, served):
         """Kubelet takes the limit itself and not one byte more."""
@@ -293,6 +299,7 @@ class TestPlatform:
         offer = plan(node, make.config({"flags": {"deviceDiscoveryStrategy": strategy}}))
         assert look.counts(offer) == {}
         (problem,) = offer.errors(ProblemKind.PLATFORM)
+        assert problem.origin.path == ("flags.deviceDiscoveryStrategy" if strategy == "tegra" else "")
         assert "GPU 0: Orin (nvgpu)" in problem.message
         assert "not supported" in problem.message
 

@@ -134,11 +134,13 @@ class TestClaims:
         assert (Severity.WARNING, f"{ENTRIES}[0].devices[1]") == (problem.severity, problem.origin.path)
         assert words in problem.message
 
-    def test_a_split_gpu_is_told_to_be_named_by_its_parts(self, make, look):
-        """The index of a split GPU names none of its MIG devices."""
-        config = make.slicing(entry(2, ["0"], name="mig-1g.5gb"), mig="mixed")
+    @pytest.mark.parametrize("reference", ["0", "GPU-00000000-0000-0000-0000-000000000000"])
+    def test_a_split_gpu_is_told_to_be_named_by_its_parts(self, make, look, reference):
+        """The index of a split GPU, or its UUID, names none of its MIG devices."""
+        config = make.slicing(entry(2, [reference], name="mig-1g.5gb"), mig="mixed")
         offer = plan(make.node(make.gpu(0, "1g.5gb", "1g.5gb")), config)
-        assert "GPU '0' is split into MIG devices; name those: it has 0:0 and 0:1" in look.only(offer, ProblemKind.UNMET).message
+        message = look.only(offer, ProblemKind.UNMET).message
+        assert f"GPU {reference!r} is split into MIG devices; name those: it has 0:0 and 0:1" in message
 
 
 class TestNames:
@@ -204,6 +206,15 @@ class TestNames:
         problem = look.only(offer, ProblemKind.UNMET)
         assert (severity, f"{ENTRIES}[1].name") == (problem.severity, problem.origin.path)
         assert words in problem.message
+
+    @pytest.mark.parametrize(
+        ("name", "gpus", "has"),
+        [("mig-1g.5gb", 1, "this node has nvidia.com/gpu and the MIG strategy is none"), ("gpu", 0, "this node has no device")],
+    )
+    def test_a_mig_name_without_mig_devices_is_told_the_strategy(self, make, look, name, gpus, has):
+        """The most likely reason why there are none."""
+        message = look.only(plan(make.gpus(gpus), make.slicing(entry(2, name=name))), ProblemKind.UNMET).message
+        assert message == f"no device is called nvidia.com/{name}: {has}"
 
     def test_an_entry_for_other_nodes_stops_none_after_it(self, make, look):
         """The entries that follow one whose name is not here still claim."""

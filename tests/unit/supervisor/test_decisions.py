@@ -3,7 +3,7 @@
 import pytest
 
 from device_plugin.problems import ProblemKind, Severity
-from device_plugin.supervisor.decisions import delays_start, forbids_reload, forbids_start
+from device_plugin.supervisor.decisions import Fit, delays_start, fit, forbids_reload, forbids_start
 
 EDIT = {ProblemKind.CONTRADICTION, ProblemKind.TOO_LARGE}
 NODE = {ProblemKind.MIG_SINGLE, ProblemKind.PLATFORM}
@@ -15,6 +15,7 @@ def test_what_ends_what_delays_and_what_is_served_nonetheless(make, kind):
     assert bool(forbids_start(offer)) == (kind in EDIT)
     assert bool(delays_start(offer)) == (kind in NODE)
     assert bool(forbids_reload(offer, make.offer())) == (kind in EDIT | NODE)
+    assert fit(offer) is (Fit.IMPOSSIBLE if kind in EDIT else Fit.AWAITED if kind in NODE else Fit.SERVABLE)
 
 
 @pytest.mark.parametrize("kind", list(ProblemKind))
