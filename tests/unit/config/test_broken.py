@@ -208,6 +208,7 @@ VALUES = [
     ),
     (SLICING % "{name: gpu, replicas: ▸1e3}", f"{ENTRY}.replicas", "expected a whole number, not 1e3"),
     (SLICING % f"{{name: gpu, replicas: ▸1.{'0' * 99}}}", f"{ENTRY}.replicas", f"expected a whole number, not 1.{'0' * 55}..."),
+    ("devices: {include: [▸true]}", "devices.include[0]", f"true chooses no GPU; {SELECTOR}"),
     ("devices: {exclude: [▸2.50]}", "devices.exclude[0]", f"2.50 chooses no GPU; {SELECTOR}"),
     (
         "health: {probeInterval: ▸6e+1}",
@@ -350,9 +351,9 @@ CONTRADICTIONS = [
         "nothing of nvidia.com/gpu is left for this entry: an earlier one takes all, at c.yaml:1:37; put this one before it",
     ),
     (
-        SLICING
-        % "{name: gpu, replicas: 2, devices: 1, allocationPolicy: packed}, {name: gpu, replicas: 3, allocationPolicy: ▸distinct}",
-        "sharing.timeSlicing.resources[1].allocationPolicy",
+        SLICING % "{name: gpu, replicas: 2, devices: 1, allocationPolicy: packed}, {name: gpu, replicas: 2, devices: 1}, "
+        "{name: gpu, replicas: 3, allocationPolicy: ▸distinct}",
+        "sharing.timeSlicing.resources[2].allocationPolicy",
         "nvidia.com/gpu cannot be allocated both distinct and packed, stated at c.yaml:1:92",
     ),
     (

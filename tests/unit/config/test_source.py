@@ -213,6 +213,7 @@ class TestSelection:
             (["a"], "", "", ("named", "single"), "a"),
             (["a", "b"], "", "", ("named", "single", "empty"), ""),
             ([], "", "", ("empty",), ""),
+            (["a"], "", "", ("empty", "single"), ""),
         ],
     )
     def test_by_name_then_default_then_fallbacks(self, names, wanted, default, fallbacks, chosen):

@@ -111,7 +111,7 @@ def test_patterns_match(pattern, text):
         ("1g.24gb", "2g.48gb"), ("1g.24gb", "1g.24gb-me"), ("1g.24gb", "1g.24gb+me.all"), ("1g.24gb", "x1g.24gb"),
         ("1g.24gb+gfx", "1g.24gb"),
         ("1g.24gb+gfx", "1g.24gb-me"), ("2g.48gb", "2g.48gb+gfx"), ("1g.*", "2g.48gb"), ("1g.*", "1gx24gb"), ("*gb", "1g.24gb-me"),
-        ("a*a", "a"), ("*aa*aa*", "aaa"), ("", "x"),
+        ("a*a", "a"), ("*aa*aa*", "aaa"), ("*b*b", "ab"), ("", "x"),
     ],
 )  # fmt: skip
 def test_patterns_match_nothing_else(pattern, text):
