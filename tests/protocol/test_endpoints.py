@@ -1,0 +1,43 @@
+"""All resources that have a socket: what is shown of them, and when they are ready."""
+
+from __future__ import annotations
+
+import pytest
+
+from device_plugin.kubelet.api.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
+from device_plugin.kubelet.sockets import socket_name
+from device_plugin.supervisor.endpoints import Endpoints
+from device_plugin.supervisor.tasks import Tasks
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+async def endpoints(directory, log):
+    """Those of a plugin that tells no kubelet."""
+    tasks = Tasks(log.logger)
+    made = Endpoints(directory, None, tasks, answered=lambda _name, _ids: None, logger=log.logger)
+    yield made
+    await made.close()
+    await tasks.cancel()
+
+
+async def test_what_is_shown_is_shown_at_once(endpoints, dial, snapshot):
+    """An answer that takes a GPU goes out after the list that shows it taken, so nobody waits for the next `apply`."""
+    await endpoints.apply({GPU: snapshot(["a"])})
+    endpoints.show({GPU: snapshot(["a"], unhealthy=["a"])})
+    first = await dial(endpoints._endpoints[GPU].server).ListAndWatch(pb.Empty()).read()
+    assert [(device.ID, device.health) for device in first.devices] == [("a", "Unhealthy")]
+
+
+async def test_ready_is_to_serve_something_and_all_of_it(endpoints, directory, snapshot):
+    """Nothing to serve is not ready, nor is a node that lacks one of its resources."""
+    assert not endpoints.is_ready
+    await endpoints.apply({GPU: snapshot(["a"])})
+    assert endpoints.is_ready
+    other = "nvidia.com/other"
+    (directory / socket_name(other, directory)).mkdir()
+    await endpoints.apply({GPU: snapshot(["a"]), other: snapshot(["b"], name=other)})
+    assert (list(endpoints.failures), endpoints.is_ready) == ([other], False)
+    await endpoints.apply({})
+    assert not endpoints.is_ready
