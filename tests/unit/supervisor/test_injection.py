@@ -5,7 +5,7 @@ import pytest
 from device_plugin.config.load import load
 from device_plugin.hardware.model import Inventory
 from device_plugin.hardware.sysfs import Host, complete
-from device_plugin.supervisor.injection import injection_from
+from device_plugin.supervisor.injection import _failed, injection_from
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,20 @@ def test_control_nodes_are_looked_for_where_the_config_says_that_they_are(tmp_pa
     inventory = complete(Inventory(), Host(tmp_path / "own", tmp_path / "driver"))
     injection = injection_from(load(None, flags=flags).config, inventory)
     assert injection.control_nodes == nodes
+
+
+FAILURES = {"k8s.device-plugin.nvidia.com/gds=all": "disk full", "k8s.device-plugin.nvidia.com/imex-channel=0": "disk full"}
+
+
+@pytest.mark.parametrize(
+    ("device_class", "failed"), [("gds", True), ("imex-channel", True), ("mofed", False), ("channel", False), ("gpu", False)]
+)
+def test_a_class_is_named_only_if_its_own_file_is_there(device_class, failed):
+    """A name that no file defines keeps the container from being created, whatever else could not be written."""
+    assert _failed(device_class, FAILURES) is failed
+    assert not _failed(device_class, {})
+
+
+def test_a_gpu_whose_name_failed_takes_out_no_other():
+    """GPUs are told apart by their names."""
+    assert not _failed("gpu", {"k8s.device-plugin.nvidia.com/gpu=GPU-0": "not in the file"})
