@@ -91,6 +91,18 @@ async def test_without_the_pod_resources_socket_the_grace_has_to_do_and_that_is_
         assert held <= gpus_of(node.healthy(SHARED))
 
 
+async def test_a_device_that_left_goes_once_its_time_is_over_though_nothing_else_happens(rig, fast):
+    """No look at the hardware, no probe and no pod has to come by."""
+    quiet = (
+        fast().replace("rediscoveryInterval: 150ms", "rediscoveryInterval: 1h").replace("probeInterval: 100ms", "probeInterval: 1h")
+    )
+    node = rig("l4x4", config=quiet)
+    async with node.running(pod_resources=False):
+        node.write(quiet + "devices: {exclude: [0]}\n")
+        await node.wait(lambda: node.uuid(0) not in node.healthy())
+        await node.wait(lambda: node.uuid(0) not in node.kubelet.listed(GPU), 3.0)
+
+
 async def test_an_allocation_that_meets_an_edit_gets_what_it_asked_and_nobody_else_does(rig, fast):
     """To refuse a device that kubelet chose a moment before the edit would fail that pod for good: it is given, and what stands on
     the same GPU by now is not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from device_plugin.kubelet.api.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
+from device_plugin.kubelet.server import ResourceServer
 from device_plugin.kubelet.sockets import socket_name
 from device_plugin.supervisor.endpoints import Endpoints
 from device_plugin.supervisor.tasks import Tasks
@@ -28,6 +29,19 @@ async def test_what_is_shown_is_shown_at_once(endpoints, dial, snapshot):
     endpoints.show({GPU: snapshot(["a"], unhealthy=["a"])})
     first = await dial(endpoints._endpoints[GPU].server).ListAndWatch(pb.Empty()).read()
     assert [(device.ID, device.health) for device in first.devices] == [("a", "Unhealthy")]
+
+
+async def test_what_changed_while_a_socket_was_opened_is_shown_too(endpoints, dial, snapshot, monkeypatch):
+    """An answer may take a GPU while another resource's socket is being made."""
+
+    async def start(self, first, start=ResourceServer.start):
+        await start(self, first)
+        endpoints.show({GPU: snapshot(["a"], unhealthy=["a"])})
+
+    monkeypatch.setattr(ResourceServer, "start", start)
+    await endpoints.apply({GPU: snapshot(["a"])})
+    first = await dial(endpoints._endpoints[GPU].server).ListAndWatch(pb.Empty()).read()
+    assert [device.health for device in first.devices] == ["Unhealthy"]
 
 
 async def test_ready_is_to_serve_something_and_all_of_it(endpoints, directory, snapshot):
