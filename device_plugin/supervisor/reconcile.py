@@ -63,6 +63,7 @@ class Reconciler:
         self._files, self._clock, self._logger = files, clock, logger
         self._shown: tuple[Loaded, Inventory] | None = None  # what `offer` was made from
         self._answered: dict[tuple[str, str], float] = {}
+        self._leaving: frozenset[tuple[str, str]] = frozenset()  # resource and ID of what is shown as leaving
         self._prepared = Prepared(Injection())
         self._prepared_for: object = None
         self._told: set[Problem] = set()
@@ -80,8 +81,9 @@ class Reconciler:
         hardware by now must then not be given away beside it, so the new list goes out before this answer does. Returns
         whether that was so.
         """
-        self._answered.update(dict.fromkeys(((resource, device_id) for device_id in ids), self._clock.now()))
-        if self._shown is None or self.served is None or not _names_leaving(self.served, resource, frozenset(ids)):
+        named = [(resource, device_id) for device_id in ids]
+        self._answered.update(dict.fromkeys(named, self._clock.now()))
+        if self._shown is None or self._leaving.isdisjoint(named):
             return False
         loaded, inventory = self._shown
         self._endpoints.show(self._serve(loaded, inventory))
@@ -157,6 +159,12 @@ class Reconciler:
             silent=self._holders.are_silent,
             owed=self._owed(),
         )
+        self._leaving = frozenset(
+            (resource.name, device.device.id)
+            for resource in self.served.resources
+            for device in resource.devices
+            if device.leaving_since is not None
+        )
         log_changes(self._logger, before, self.served, config_hash=loaded.hash[:12])
         refuse = loaded.config.health.refuse_unhealthy_restart
         return {
@@ -202,12 +210,3 @@ class Reconciler:
             self._prepared = give_up_cdi(inventory, config, repr(error))
         self._prepared_for = None if self._prepared.impossible else wanted  # a failure is tried again each time
         self._health.note_injection(self._prepared.impossible)
-
-
-def _names_leaving(served: Served, resource: str, ids: frozenset[str]) -> bool:
-    return any(
-        device.leaving_since is not None and device.device.id in ids
-        for shown in served.resources
-        if shown.name == resource
-        for device in shown.devices
-    )
