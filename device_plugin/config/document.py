@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from device_plugin.config.values import shown, shown_fraction
+from device_plugin.config.values import shown, shown_fraction, shown_word
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 from device_plugin.records import record
@@ -81,13 +81,9 @@ class _Node:
 
 def config_path(path: Path) -> str:
     """The path as people write it: `sharing.timeSlicing.resources[0].name`. A key that would spoil a line is quoted."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{_written_key(part)}" for part in path if part != "").removeprefix(
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{shown_word(part)}" for part in path if part != "").removeprefix(
         "."
     )
-
-
-def _written_key(key: str) -> str:
-    return key if key.isprintable() and len(key) <= 60 else shown(key)
 
 
 def decode(content: bytes, file: str) -> str:
@@ -244,8 +240,9 @@ class _Reader:
         if node.alias is not None:
             self.aliases[path] = node.alias
         if node.tag is not None:
+            tag = shown_word(node.tag)
             self._refuse(
-                path, node.place, f"the tag {node.tag} has no meaning in this format; quote text, write other values as they are"
+                path, node.place, f"the tag {tag} has no meaning in this format; quote text, write other values as they are"
             )
             return None
         if node.items is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from device_plugin.config.values import DeviceIdStrategy, DeviceListStrategy, matches_pattern
+from device_plugin.config.values import DeviceIdStrategy, DeviceListStrategy, matches_pattern, shown_word
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _without_effect(config: Config) -> Iterator[Problem]:
     for index, selector in enumerate(config.devices.include):
         if selector in excluded:
             where = _at(config, f"devices.exclude[{excluded[selector]}]")
-            message = f"{selector} is also excluded, {where}; it is not offered"
+            message = f"{shown_word(selector)} is also excluded, {where}; it is not offered"
             yield _warning(message, config.origin(f"devices.include[{index}]"))
 
 

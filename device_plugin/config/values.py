@@ -26,6 +26,11 @@ def shown(value: object) -> str:
             return str(value)
 
 
+def shown_word(text: str) -> str:
+    """A text as a message shows it without quotes; quoted where it would spoil the line, which a line break makes two of."""
+    return text if text.isprintable() and len(text) <= 60 else shown(text)
+
+
 def shown_fraction(text: str) -> str:
     """The text of a number as a message shows it."""
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,4 +1,4 @@
-"""Whatever the text says, `load` answers with a Config or with problems that have places."""
+"""Whatever the text says, `load` answers with a Config or with problems that have places, each on a line of its own."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ DATA = st.recursive(
 
 def check_load(text, **given_):
     try:
-        load(text, file="f", **given_)
+        loaded = load(text, file="f", **given_)
     except ConfigError as error:
         problems = error.problems
     else:
+        assert all(len(str(problem).splitlines()) == 1 for problem in loaded.problems)
         return
     assert problems
+    assert all(len(str(problem).splitlines()) == 1 for problem in problems)
     for problem in problems:
         assert problem.origin.source
         assert problem.origin.source != "f" or problem.origin.line >= 1
@@ -49,7 +51,7 @@ def test_any_text(text):
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.text(alphabet="ab:- \n\t[]{}&*!|>'\"#%@<~,?0.", max_size=40))
+@given(st.lists(st.sampled_from([*"ab:- \n\t[]{}&*!|>'\"#%@<~,?0.", "%0A", "\\n", "\u2028"]), max_size=40).map("".join))
 def test_any_yaml_soup(text):
     check_load(text)
 

@@ -36,6 +36,8 @@ SYNTAX = [
     ("▸v1\n", "expected keys and values, such as `version: v1`, not 'v1'"),
     ("▸yes\n", "expected keys and values, such as `version: v1`, not 'yes'"),
     ("▸2.50\n", "expected keys and values, such as `version: v1`, not 2.50"),
+    ("▸!a%0Ab {}\n", f"the tag '!a\\nb' {TAG}"),
+    (f"▸!{'t' * 60} {{}}\n", f"the tag '!{'t' * 56}...' {TAG}"),
     ("▸!!map {version: v1}\n", f"the tag tag:yaml.org,2002:map {TAG}"),
     ("# A config.\n▸!config\nversion: v1\n", f"the tag !config {TAG}"),
     ("flags: ▸*f\n", "the alias *f has no anchor &f before it; quote it if it is text"),

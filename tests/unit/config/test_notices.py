@@ -89,6 +89,13 @@ def test_a_gpu_included_and_excluded_is_not_offered():
     ]
 
 
+def test_a_pattern_spoils_no_line():
+    """A line break in a pattern made two lines of one notice."""
+    assert notices('devices: {include: ["a\\nb"], exclude: ["a\\nb"]}') == [
+        r"c.yaml:1:21: warning: devices.include[0]: 'a\nb' is also excluded, at c.yaml:1:40; it is not offered"
+    ]
+
+
 @pytest.mark.parametrize("later", ["NVIDIA A100*", "NVIDIA A100-SXM4-40GB", "NVIDIA A100*40GB", "NVIDIA *A100"])
 def test_a_pattern_behind_a_wider_one_is_never_reached(later):
     text = f'resources: {{gpus: [{{pattern: "NVIDIA *A100*", name: a}}, {{pattern: "{later}", name: b}}]}}'
