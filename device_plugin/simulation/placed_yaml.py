@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from device_plugin.config.document import check_characters
+from device_plugin.config.values import shown_word
 from device_plugin.errors import ConfigError
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 
@@ -47,7 +48,7 @@ class PlacedYaml:
             if found is not None or number == len(path):
                 standing.append(step)
         path = tuple(standing)
-        text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
+        text = "".join(f"[{step}]" if isinstance(step, int) else f".{shown_word(str(step))}" for step in path).lstrip(".")
         if node is None:
             return Origin(self._source, 1, 1, text)  # the text is empty
         return Origin(self._source, node.start_mark.line + 1, node.start_mark.column + 1, text)
@@ -67,7 +68,8 @@ class PlacedYaml:
                 if name in seen:
                     mark = key.start_mark
                     yield _problem(
-                        f"the key {name!r} stands here twice", Origin(self._source, mark.line + 1, mark.column + 1, name)
+                        f"the key {name!r} stands here twice",
+                        Origin(self._source, mark.line + 1, mark.column + 1, shown_word(name)),
                     )
                 seen.add(name)
                 yield from self._duplicate_keys(child, (*path, name), looked_at)

@@ -71,14 +71,18 @@ NAMES = [
     (
         'resources: {gpus: [{pattern: "*", name: a100}]}\n' + SLICING % "{name: ▸gpu, replicas: 2}",
         whole,
-        f"warning: {ENTRY}.name: no device is called nvidia.com/gpu: this node has nvidia.com/a100, by the names under resources; "
-        "name those",
+        (
+            f"warning: {ENTRY}.name: no device is called nvidia.com/gpu: this node has nvidia.com/a100, by the names under "
+            "resources; name those"
+        ),
     ),
     (
         SLICING % "{name: ▸pool, replicas: 2}, {name: gpu, replicas: 2, rename: pool}",
         whole,
-        f"warning: {ENTRY}.name: no device is called nvidia.com/pool before sharing; name the resource that it is made from: this "
-        "node has nvidia.com/gpu",
+        (
+            f"warning: {ENTRY}.name: no device is called nvidia.com/pool before sharing; name the resource that it is made from: "
+            "this node has nvidia.com/gpu"
+        ),
     ),
     (
         SLICING % "{name: ▸mig-1g.5gb, replicas: 2}",
@@ -120,8 +124,10 @@ DEVICES = [
     (
         "devices: {exclude: [1]}\n" + SLICING % "{name: gpu, replicas: 2, devices: [0, ▸1]}",
         whole,
-        f"warning: {ENTRY}.devices[1]: device '1' is not offered (hidden by devices.include or devices.exclude); nvidia.com/gpu has "
-        "the rest",
+        (
+            f"warning: {ENTRY}.devices[1]: device '1' is not offered (hidden by devices.include or devices.exclude); "
+            "nvidia.com/gpu has the rest"
+        ),
     ),
     (
         SLICING % "{name: gpu, replicas: 2, devices: ▸3}",
@@ -136,8 +142,10 @@ DEVICES = [
     (
         SLICING % "{name: gpu, replicas: 1, allocationPolicy: ▸packed}",
         whole,
-        f"warning: {ENTRY}.allocationPolicy: packed has no effect: nvidia.com/gpu has whole GPUs only, which are chosen by their "
-        "links",
+        (
+            f"warning: {ENTRY}.allocationPolicy: packed has no effect: nvidia.com/gpu has whole GPUs only, which are chosen by "
+            "their links"
+        ),
     ),
     (
         "devices:\n  include: [0, ▸7]\n",
@@ -164,21 +172,27 @@ NODES = [
     (
         "flags: {migStrategy: ▸none}\n",
         split,
-        "warning: flags.migStrategy: GPU 1: in MIG mode but offered whole, since the MIG strategy is none; CUDA programs cannot use "
-        "a GPU in MIG mode as a whole, so choose the MIG strategy single or mixed, or switch MIG mode off",
+        (
+            "warning: flags.migStrategy: GPU 1: in MIG mode but offered whole, since the MIG strategy is none; CUDA programs "
+            "cannot use a GPU in MIG mode as a whole, so choose the MIG strategy single or mixed, or switch MIG mode off"
+        ),
     ),
     (
         SPECS,
         lambda make: make.gpus(2, device_nodes=()),
-        "warning: flags.plugin.passDeviceSpecs: GPUs 0-1: the driver tells no minor number, so containers get the control nodes and "
-        "no /dev/nvidia<minor>",
+        (
+            "warning: flags.plugin.passDeviceSpecs: GPUs 0-1: the driver tells no minor number, so containers get the control "
+            "nodes and no /dev/nvidia<minor>"
+        ),
     ),
     (
         SPECS.replace("flags: {", "flags: {migStrategy: mixed, "),
         split,
-        "warning: flags.plugin.passDeviceSpecs: MIG devices 1:0 and 1:1: the minor number of the GPU or of the instances' "
-        "capabilities is unknown, so containers get the control nodes and neither /dev/nvidia<minor> nor "
-        "/dev/nvidia-caps/nvidia-cap<minor>",
+        (
+            "warning: flags.plugin.passDeviceSpecs: MIG devices 1:0 and 1:1: the minor number of the GPU or of the instances' "
+            "capabilities is unknown, so containers get the control nodes and neither /dev/nvidia<minor> nor "
+            "/dev/nvidia-caps/nvidia-cap<minor>"
+        ),
     ),
     ("imex: {channelIDs: ▸[0]}\n", whole, f"warning: imex.channelIDs: {IMEX}; containers start without it"),
     (
@@ -189,20 +203,26 @@ NODES = [
     (
         "flags: {deviceDiscoveryStrategy: ▸tegra}\n",
         whole,
-        "warning: flags.deviceDiscoveryStrategy: the discovery strategy tegra is forced, but this is no Tegra system (found: platform "
-        f"nvml, GPUs 0-1: {A100}); what NVML shows is offered. Set it to auto",
+        (
+            "warning: flags.deviceDiscoveryStrategy: the discovery strategy tegra is forced, but this is no Tegra system (found: "
+            f"platform nvml, GPUs 0-1: {A100}); what NVML shows is offered. Set it to auto"
+        ),
     ),
     (
         "flags: {deviceDiscoveryStrategy: ▸nvml}\n",
         on(Platform.TEGRA),
-        f"warning: flags.deviceDiscoveryStrategy: the discovery strategy nvml is forced on a Tegra system (found: GPUs 0-1: {A100}); "
-        "what NVML shows is offered, and containers may need device nodes that NVML does not know",
+        (
+            "warning: flags.deviceDiscoveryStrategy: the discovery strategy nvml is forced on a Tegra system (found: GPUs 0-1: "
+            f"{A100}); what NVML shows is offered, and containers may need device nodes that NVML does not know"
+        ),
     ),
     (
         "flags: {deviceDiscoveryStrategy: ▸tegra}\n",
         on(Platform.TEGRA),
-        "error: flags.deviceDiscoveryStrategy: Tegra systems (Jetson, IGX with an integrated GPU) are not supported; found a Tegra "
-        f"system and, through NVML, GPUs 0-1: {A100}. Nothing is offered",
+        (
+            "error: flags.deviceDiscoveryStrategy: Tegra systems (Jetson, IGX with an integrated GPU) are not supported; found a "
+            f"Tegra system and, through NVML, GPUs 0-1: {A100}. Nothing is offered"
+        ),
     ),
     (
         "devices: ▸{exclude: [1]}\n",
@@ -212,8 +232,10 @@ NODES = [
     (
         'resources:\n  gpus: ▸[{pattern: "*A100*", name: a100}]\n',
         lambda make: replace(make.node(make.gpu(0), make.gpu(1, name="Tesla T4")), platform=Platform.WSL),
-        "warning: resources.gpus: WSL hands out all GPUs together: they cannot be nvidia.com/a100 and nvidia.com/gpu at once and are "
-        "all offered as nvidia.com/a100",
+        (
+            "warning: resources.gpus: WSL hands out all GPUs together: they cannot be nvidia.com/a100 and nvidia.com/gpu at once "
+            "and are all offered as nvidia.com/a100"
+        ),
     ),
 ]
 
@@ -234,8 +256,10 @@ def test_what_a_node_cannot_meet_is_said_once_at_its_place(make, marked, node, s
 def test_what_sharing_does_not_do_is_said_where_it_is_asked_for(make):
     text, where = place("sharing:\n  timeSlicing: ▸{resources: [{name: gpu, replicas: 2}]}\n")
     assert [str(problem) for problem in plan(whole(make), load(text, file="c.yaml").config).problems] == [
-        f"{where}: info: sharing.timeSlicing: time-slicing isolates no memory and no faults: each replica can use all memory of its "
-        "device, and one that takes it all stops the others"
+        (
+            f"{where}: info: sharing.timeSlicing: time-slicing isolates no memory and no faults: each replica can use all memory "
+            "of its device, and one that takes it all stops the others"
+        )
     ]
 
 
@@ -261,9 +285,11 @@ def test_a_layout_that_no_longer_fits_single_is_said_at_the_strategy(make):
     config, before = load(text, file="c.yaml").config, make.gpus(2)
     offer = plan(split(make), config, keep_shape=kept_shape(before, plan(before, config)))
     assert [str(problem) for problem in offer.problems] == [
-        f"{where}: error: flags.migStrategy: the MIG strategy single needs all GPUs split alike, or none, but GPU 0: no MIG mode; "
-        "GPU 1: 2 x 1g.5gb; only what has the shape served before stays (whole GPU). Split them alike, hide some with "
-        "devices.exclude, or choose the MIG strategy mixed"
+        (
+            f"{where}: error: flags.migStrategy: the MIG strategy single needs all GPUs split alike, or none, but GPU 0: no MIG "
+            "mode; GPU 1: 2 x 1g.5gb; only what has the shape served before stays (whole GPU). Split them alike, hide some with "
+            "devices.exclude, or choose the MIG strategy mixed"
+        )
     ]
 
 
@@ -286,13 +312,17 @@ HARDWARE = [
     ),
     (
         lambda make: make.gpus(2, compute_mode=ComputeMode.EXCLUSIVE_PROCESS),
-        "warning: GPUs 0-1: shared, but the compute mode EXCLUSIVE_PROCESS lets one program in at a time, so the second container "
-        "fails; set it back with nvidia-smi -c DEFAULT, or do not share it",
+        (
+            "warning: GPUs 0-1: shared, but the compute mode EXCLUSIVE_PROCESS lets one program in at a time, so the second "
+            "container fails; set it back with nvidia-smi -c DEFAULT, or do not share it"
+        ),
     ),
     (
         lambda make: make.node(make.gpu(0), make.gpu(1, mig_enabled=True)),
-        f"warning: GPU 1 ({uuid(1)}): MIG enabled, no instances, so it offers nothing; a reboot keeps MIG mode and loses the "
-        "instances: create them anew, or switch MIG mode off",
+        (
+            f"warning: GPU 1 ({uuid(1)}): MIG enabled, no instances, so it offers nothing; a reboot keeps MIG mode and loses the "
+            "instances: create them anew, or switch MIG mode off"
+        ),
     ),
     (
         lambda make: make.node(make.gpu(1, mig_enabled=True, mig_devices=(make.mig(1, 0, uuid=uuid(1)),))),
@@ -300,18 +330,24 @@ HARDWARE = [
     ),
     (
         lambda make: make.node(make.gpu(1, mig_enabled=True, mig_devices=(make.mig(1, 0, None, uuid="MIG-a"),))),
-        "error: MIG device 1:0 (MIG-a) is withheld, the others are not: neither the driver nor the attributes of MIG device 1:0 tell "
-        "its profile",
+        (
+            "error: MIG device 1:0 (MIG-a) is withheld, the others are not: neither the driver nor the attributes of MIG device "
+            "1:0 tell its profile"
+        ),
     ),
     (
         lambda make: make.node(make.gpu(1, mig_enabled=True, mig_devices=(make.mig(1, 0, "1g/5gb", uuid="MIG-a"),))),
-        "error: MIG device 1:0 (MIG-a) is withheld, the others are not: its profile '1g/5gb' gives no resource name: resource name "
-        "'nvidia.com/mig-1g/5gb' has more than one '/'; expected domain/name",
+        (
+            "error: MIG device 1:0 (MIG-a) is withheld, the others are not: its profile '1g/5gb' gives no resource name: resource "
+            "name 'nvidia.com/mig-1g/5gb' has more than one '/'; expected domain/name"
+        ),
     ),
     (
         lambda make: replace(make.gpus(2), platform=Platform.TEGRA),
-        "error: Tegra systems (Jetson, IGX with an integrated GPU) are not supported; found a Tegra system and, through NVML, "
-        f"GPUs 0-1: {A100}. Nothing is offered",
+        (
+            "error: Tegra systems (Jetson, IGX with an integrated GPU) are not supported; found a Tegra system and, through NVML, "
+            f"GPUs 0-1: {A100}. Nothing is offered"
+        ),
     ),
 ]
 
@@ -327,6 +363,8 @@ def test_a_device_of_unknown_shape_is_said(make):
         make.gpu(0, mig_enabled=True, mig_devices=(make.mig(0, 0), make.mig(0, 1, None, uuid="MIG-a", attributes=None)))
     )
     assert [str(problem) for problem in plan(node, load("flags: {migStrategy: single}").config).problems] == [
-        "node: error: MIG device 0:1 (MIG-a) is withheld, the others are not: the driver tells neither its attributes nor its "
-        "profile, so its shape is not known"
+        (
+            "node: error: MIG device 0:1 (MIG-a) is withheld, the others are not: the driver tells neither its attributes nor its "
+            "profile, so its shape is not known"
+        )
     ]

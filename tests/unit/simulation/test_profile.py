@@ -234,6 +234,13 @@ def test_a_pcie_matrix_may_state_each_pair_once():
     assert machine.ancestors == {frozenset(gpu.uuid for gpu in machine.gpus): 10}
 
 
+@pytest.mark.parametrize("text", ['name: x\n"a\\nb": 1\n', 'name: x\ngpus: []\n"a\\nb": 1\n"a\\nb": 2\n'])
+def test_no_key_spoils_the_line_that_names_it(text):
+    with pytest.raises(ConfigError) as caught:
+        parse_profile(text, "p.yaml")
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["p.yaml"] * len(caught.value.problems)
+
+
 def test_all_mistakes_are_reported_at_once():
     """Two mistakes are two problems, in file order."""
     with pytest.raises(ConfigError) as caught:
