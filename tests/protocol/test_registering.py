@@ -25,6 +25,23 @@ async def test_a_resource_is_registered_and_listed(kubelet, plugin, snapshot):
     assert [entry["event"] for entry in plugin.log.entries if entry["log_level"] == "warning"] == []
 
 
+@pytest.mark.parametrize("refuse", [False, True])
+async def test_kubelet_is_told_the_same_options_in_both_places(kubelet, plugin, dial, snapshot, monkeypatch, refuse):
+    """Since 1.25 it asks for them while it registers a plugin, which then has to answer the call (kubernetes/kubernetes#109016);
+    before, it took them from the request."""
+    requests, register = [], kubelet.register
+
+    async def keep(request, time_left_seconds):
+        requests.append(request)
+        return await register(request, time_left_seconds)
+
+    monkeypatch.setattr(kubelet, "register", keep)
+    server = await plugin.register(snapshot(["a"], refuse=refuse))
+    [request] = requests
+    assert request.options == await dial(server).GetDevicePluginOptions(pb.Empty())
+    assert request.options == pb.DevicePluginOptions(pre_start_required=refuse, get_preferred_allocation_available=True)
+
+
 async def test_each_resource_has_its_own_server(kubelet, plugin, snapshot):
     """One server for several resources leaves only one of them working (kubernetes/kubernetes#70350)."""
     names = [GPU, "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"]

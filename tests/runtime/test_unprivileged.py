@@ -1,4 +1,4 @@
-"""The process with what the manifest leaves it: root's user ID, no capability, no way to gain one."""
+"""The process with what the manifest leaves it: root's user ID, no capability, no way to gain one, no file that it may write."""
 
 from __future__ import annotations
 
@@ -73,3 +73,37 @@ def test_it_serves_without_any_capability(start, sockets):
     assert status["NoNewPrivs"] == "1"
     plugin.send_signal(signal.SIGTERM)
     assert plugin.wait(timeout=5) == 0
+
+
+# In a mount namespace of its own: everything read-only but the directories named before `--`, as mounts of their own are.
+READ_ONLY = """
+while [ "$1" != -- ]; do mount --bind "$1" "$1"; writable="$writable $1"; shift; done; shift
+awk '{print $5}' /proc/self/mountinfo | while read -r point; do
+    case " $writable " in *" $point "*) ;; *) mount -o remount,bind,ro "$point" 2>/dev/null;; esac
+done
+touch "$0" 2>/dev/null && exit 3
+exec "$@"
+"""
+
+
+@pytest.mark.requires("unshare", "setpriv")
+def test_it_serves_from_a_read_only_root(start, sockets, tmp_path):
+    """Beside its sockets it writes nothing, but for a simulated node's files: policies ask for a root file system that nobody
+    changes (NVIDIA/k8s-device-plugin#232, intel/intel-device-plugins-for-kubernetes#1841)."""
+    _, kubelet_log = start("kubelet", "kubelet", str(sockets))
+    wait_for(kubelet_log, "kubelet.started")
+
+    untouchable = tmp_path / "untouchable"
+    untouchable.touch()
+    namespace = ("unshare", "--mount", "--propagation=private", "sh", "-c", READ_ONLY, str(untouchable))
+    prefix = (*namespace, str(sockets), str(tmp_path / "scratch"), "--", *NO_CAPABILITIES)
+    words = ("run", "--simulate=t4", f"--kubelet-socket={sockets / 'kubelet.sock'}", "--log-format=json")
+    plugin, plugin_log = start("plugin", *words, prefix=prefix)
+    wait_for(plugin_log, "plugin.became_ready")
+    wait_for(kubelet_log, '"healthy": 4')
+
+    plugin.send_signal(signal.SIGTERM)
+    assert plugin.wait(timeout=5) == 0
+    assert '"level": "error"' not in plugin_log.read_text()
+    written = [path for path in sockets.iterdir() if path.name.startswith("gpu-device-plugin")]
+    assert not [path for path in written if path.suffix == ".sock"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
@@ -22,7 +23,8 @@ def test_the_demo_runs_to_its_end_in_plain_text_and_leaves_nothing(start_process
     assert "pod train: 2 x nvidia.com/gpu -> GPU " in out
     assert "env NVIDIA_VISIBLE_DEVICES = GPU-" in out
     assert "pod notebook: 1 x nvidia.com/mig-3g.20gb -> MIG-" in out
-    assert out.splitlines()[-1].startswith("Done in ")
+    [seconds] = re.findall(r"^Done in ([0-9.]+) s\. ", out.splitlines()[-1])
+    assert float(seconds) < 15, "longer than anybody watches"
 
 
 def test_sockets_that_cannot_be_made_are_a_failure_with_a_reason(start_process, tmp_path):
