@@ -65,6 +65,27 @@ async def test_a_gpu_without_memory_of_its_own_is_offered_and_no_size_is_made_up
         assert (await node.admit("a", gpu=1)).devices("main", GPU) == (gpu.uuid,)
 
 
+async def test_a_gpu_without_a_minor_number_is_offered_without_a_node_of_its_own(rig):
+    """WSL2 tells no minor number (NVIDIA/k8s-device-plugin#332): neither the device's identity nor a path is made up from one. A
+    container gets the control nodes, the other GPUs' nodes are what they were, and the lack is said once."""
+    node = rig("l4x4", config="flags: {plugin: {passDeviceSpecs: true}}\n")
+    machine = node.node.live.machine
+    node.node._replace(replace(machine, gpus=(replace(machine.gpus[0], minor=None), *machine.gpus[1:])))
+    async with node.running():
+        pods = {
+            pod.devices("main", GPU)[0]: {spec.container_path for spec in node.kubelet.injected(name).devices}
+            for name in ("a", "b", "c", "d")
+            for pod in [await node.admit(name, gpu=1)]
+        }
+        control = pods.pop(node.uuid(0))
+        assert control
+        assert not any(path.removeprefix("/dev/nvidia").isdecimal() for path in control)
+        assert pods == {node.uuid(gpu): {*control, f"/dev/nvidia{gpu}"} for gpu in (1, 2, 3)}
+        assert [entry["message"] for entry in node.of("problem.found")] == [
+            "GPU 0: the driver tells no minor number, so containers get the control nodes and no /dev/nvidia<minor>"
+        ]
+
+
 async def test_a_gpu_of_no_known_numa_node_has_no_topology(rig):
     """Machines without NUMA information crashed the peer at its start (NVIDIA/k8s-device-plugin#140): there the field is unset,
     and the GPUs beside it keep theirs."""
