@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,20 +15,42 @@ from device_plugin.simulation.demo import play
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Awaitable
 
 
 def demo(arguments: argparse.Namespace) -> int:
-    """Exit status 1 if a step did not come to its end."""
+    """Exit status 1 if a step did not come to its end, that of a shell if a signal ended the demo."""
     configure("error", "text")
     wants_colour = {"always": True, "never": False}.get(
         arguments.color,
         sys.stdout.isatty() and not arguments.environment.get("NO_COLOR") and arguments.environment.get("TERM") != "dumb",
     )
     try:
-        asyncio.run(play(lambda line: print(line, flush=True), program=_as_started(), colour=wants_colour))
+        playing = play(lambda line: print(line, flush=True), program=_as_started(), colour=wants_colour)
+        return asyncio.run(_until_a_signal(playing))
     except (PluginError, OSError, RuntimeError) as error:  # the latter from gRPC, for a path it cannot bind: a long TMPDIR
         print(f"The demo failed: {error}", file=sys.stderr)
         return 1
+
+
+async def _until_a_signal(playing: Awaitable[None]) -> int:
+    """End at a signal in good order, as `asyncio.run` does at SIGINT: an exit in the midst of gRPC's work crashes the process."""
+    caught: list[int] = []
+    task = asyncio.ensure_future(playing)
+
+    def end(number: int) -> None:
+        caught.append(number)
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not caught:
+            raise
+        return 128 + caught[0]
     return 0
 
 

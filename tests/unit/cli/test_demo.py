@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import tempfile
 from pathlib import Path
 
@@ -25,6 +26,19 @@ def test_the_demo_runs_to_its_end_in_plain_text_and_leaves_nothing(start_process
     assert "pod notebook: 1 x nvidia.com/mig-3g.20gb -> MIG-" in out
     [seconds] = re.findall(r"^Done in ([0-9.]+) s\. ", out.splitlines()[-1])
     assert float(seconds) < 15, "longer than anybody watches"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_demo_that_is_ended_half_way_leaves_nothing_and_says_nothing(start_process, number):
+    """SIGTERM crashed it in gRPC's clean-up, a terminal that was closed left its directories."""
+    with tempfile.TemporaryDirectory(prefix="d-") as own:
+        process = start_process("demo", environment={"TMPDIR": own})
+        while "3. " not in process.stdout.readline():
+            pass
+        process.send_signal(number)
+        _, err = process.communicate(timeout=50)
+        assert (process.returncode, err) == (128 + number, "")
+        assert list(Path(own).iterdir()) == []
 
 
 def test_sockets_that_cannot_be_made_are_a_failure_with_a_reason(start_process, tmp_path):
