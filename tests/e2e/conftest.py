@@ -48,7 +48,7 @@ class Rig:
 
     @contextlib.asynccontextmanager
     async def running(self, *, kubelet=True, ready=True, **options):
-        """The plugin, and kubelet unless it runs already; waits until the plugin is ready."""
+        """The plugin, and kubelet unless it runs already; waits until the plugin is ready and kubelet has read its lists."""
         async with contextlib.AsyncExitStack() as stack:
             if kubelet:
                 await stack.enter_async_context(self.kubelet)
@@ -56,9 +56,19 @@ class Rig:
             plugin = await stack.enter_async_context(self.plugin(**options))
             if ready:
                 await self.wait_log("plugin.became_ready", ready_before + 1)
+                await self.wait(self._has_every_list)  # ready is said when the last of them is sent
             yield plugin
             if kubelet:
                 assert self.kubelet.crash is None, self.kubelet.crash
+
+    def _has_every_list(self):
+        awaited = set()
+        for entry in self.kubelet.record.entries:
+            if entry.happening is Happening.REGISTERED:
+                awaited.add(entry.resource)
+            elif entry.happening is Happening.LIST:
+                awaited.discard(entry.resource)
+        return not awaited
 
     def plugin(self, *, pod_resources=True, **options):
         options.setdefault("config_file", self.config_file if self.config_file.exists() else None)

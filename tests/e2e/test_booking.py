@@ -149,12 +149,15 @@ async def test_a_leaving_id_stays_until_the_last_answer_that_named_it_has_settle
     node = rig("l4x4", config=fast().replace("leavingGrace: 200ms", "leavingGrace: 0s"))
     async with node.running(pod_resources=False):
         loop = asyncio.get_running_loop()
+        asked_at = loop.time()
         chosen = next(iter((await node.admit("a", gpu=1)).devices("main", GPU)))
         answered_at = loop.time()
         node.write(fast(REPLICAS).replace("leavingGrace: 200ms", "leavingGrace: 0s"))
         await node.wait(lambda: not node.healthy(GPU))
         await node.wait(lambda: chosen not in node.kubelet.listed(GPU))
-        assert 0.5 <= loop.time() - answered_at < 1.5
+        gone_at = loop.time()
+        assert gone_at - asked_at >= 0.5  # the answer was given somewhere between the two
+        assert gone_at - answered_at < 1.5
 
 
 async def test_what_takes_devices_away_is_told_before_what_gives_them(rig, fast):

