@@ -83,6 +83,11 @@ def test_every_phony_target_of_the_makefile_has_a_rule(texts):
     assert set(phony.split()) == targets_of(texts["Makefile"])
 
 
+def test_the_layout_names_every_directory_of_tests(root, texts):
+    there = {path.name for path in (root / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert there - set(re.findall(r"^\| `tests/(\w+)/` \|", texts["CONTRIBUTING.md"], re.MULTILINE)) == set()
+
+
 def test_the_configs_shown_are_valid(documents):
     """Each block of YAML whose keys are those of a config is one."""
     keys = {info.alias or name for name, info in Config.model_fields.items()}
