@@ -19,6 +19,8 @@ from device_plugin.simulation.kubelet_record import Happening
 from device_plugin.simulation.node import SimulatedNode
 from device_plugin.simulation.plugin import SimulatedPlugin
 from device_plugin.simulation.story import Story
+from device_plugin.supervisor.holders import BOOKED_WITHIN_SECONDS
+from device_plugin.supervisor.supervisor import HOLDERS_POLL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,7 +100,7 @@ class Demo:
     async def start(self, started: float) -> None:
         self._story.step("The plugin starts: discovery, plan, registration, list")
         await self._until(lambda: self._kubelet.allocatable(GPU) == len(self._node.gpus))
-        self._story.took("plugin started to list at kubelet", time.monotonic() - started)
+        self._story.took("from the plugin's start to its list at kubelet", time.monotonic() - started)
         self._show_capacity()
 
     async def place_pods(self) -> None:
@@ -114,7 +116,7 @@ class Demo:
         began = time.monotonic()
         self._swap_config(_TIMES + _SHARED)
         await self._until(lambda: any("::" in name for name in self._kubelet.listed(GPU)))
-        self._story.took("edit to new list", time.monotonic() - began)
+        self._story.took("from the edit to the new list", time.monotonic() - began)
         self._story.change(GPU, before, self._capacity(GPU))
         self._story.text(
             "Listed are all 32 replicas and, for a while, the 8 whole GPUs that they replace. Of the three GPUs that pods"
@@ -129,7 +131,11 @@ class Demo:
         began = time.monotonic()
         self._kubelet.delete("train")
         await self._until(lambda: self._kubelet.allocatable(GPU) == before[1] + 8)
-        self._story.took("end of the pod to list", time.monotonic() - began)
+        self._story.took("from the end of the pod to the new list", time.monotonic() - began)
+        self._story.text(
+            f"Kubelet does not say when a pod ends: while replicas wait it is asked every {HOLDERS_POLL_SECONDS:.0f} s, and what"
+        )
+        self._story.text(f"was given to a pod counts as held for {BOOKED_WITHIN_SECONDS:.0f} s: it may take that long to know.")
         self._story.change(GPU, before, self._capacity(GPU))
 
     async def break_and_recover(self) -> None:
@@ -139,19 +145,19 @@ class Demo:
         began = time.monotonic()
         self._node.xid(5, 119)
         await self._until(lambda: self._kubelet.allocatable(GPU) == before[1] - 4)
-        self._story.took("XID to Unhealthy at kubelet, all four replicas", time.monotonic() - began)
+        self._story.took("from the XID to Unhealthy at kubelet, all four replicas", time.monotonic() - began)
         self._story.change(GPU, before, self._capacity(GPU))
         self._node.set(5, recovery_action="none")
         began = time.monotonic()
         await self._until(lambda: self._kubelet.allocatable(GPU) == before[1])
-        self._story.took("reset done and calm for a second: healthy again, by itself, after", time.monotonic() - began)
+        self._story.took("from the reset to healthy again, by itself, after a second of calm", time.monotonic() - began)
 
     async def restart_kubelet(self) -> None:
         self._story.step("Kubelet restarts and forgets every device")
         await self._kubelet.restart(down_seconds=0.3)
         began = time.monotonic()
         await self._until(lambda: self._kubelet.allocatable(GPU) > 0)
-        self._story.took("kubelet's socket to list", time.monotonic() - began)
+        self._story.took("from kubelet's new socket to the list", time.monotonic() - began)
         self._show_capacity()
         self._story.text("The five whole GPUs that nobody held have left the list; three are still held.")
 
@@ -163,7 +169,7 @@ class Demo:
         wanted = {"nvidia.com/mig-3g.20gb": 1, "nvidia.com/mig-2g.10gb": 1, "nvidia.com/mig-1g.5gb": 2}
         await self._until(lambda: all(self._kubelet.allocatable(name) == count for name, count in wanted.items()))
         self._story.took(
-            "repartitioned to registered and listed (the node is looked at every 0.5 s here)", time.monotonic() - began
+            "from the split to the new resources' lists (the node is looked at every 0.5 s here)", time.monotonic() - began
         )
         self._story.change(GPU, before, self._capacity(GPU))
         self._show_capacity()
