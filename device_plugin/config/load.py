@@ -211,7 +211,11 @@ def _validate(statement: _Statement) -> None:
     try:
         _validated(statement.data)
     except ValidationError as error:
-        found = [wrong for wrong in explain(error, statement.fractions) if not _is_spoiled(wrong.path, statement.spoiled)]
+        found = [
+            wrong
+            for wrong in explain(error, statement.fractions)
+            if not _is_spoiled(wrong.path[:-1] if wrong.at_key else wrong.path, statement.spoiled)  # a key stands before its value
+        ]
         statement.problems += [_error(wrong.message, statement.origin(wrong.path, at_key=wrong.at_key)) for wrong in found]
         statement.spoiled |= {wrong.path for wrong in found}
 

@@ -479,6 +479,16 @@ version: v1
     assert str(caught.value).splitlines() == [str(problem) for problem in caught.value.problems]
 
 
+def test_a_wrong_key_and_its_wrong_value_are_two_problems():
+    """The value is refused while the text is read, the key later on."""
+    with pytest.raises(ConfigError) as caught:
+        load("flags:\n  migStrategi: yes\n", file="c.yaml")
+    assert [str(problem) for problem in caught.value.problems] == [
+        "c.yaml:2:3: error: flags.migStrategi: unknown key 'migStrategi'; did you mean 'migStrategy'?",
+        "c.yaml:2:16: error: flags.migStrategi: yes may be read as true or false; write true or false, or quote it if it is text",
+    ]
+
+
 def test_a_problem_knows_its_path_in_the_format():
     with pytest.raises(ConfigError) as caught:
         load(SLICING % "{name: gpu, replicas: 1, devices: 1}, {name: gpu, replicas: 2, devices: [x]}", file="c.yaml")
