@@ -56,7 +56,6 @@ class Rig:
             plugin = await stack.enter_async_context(self.plugin(**options))
             if ready:
                 await self.wait_log("plugin.became_ready", ready_before + 1)
-                await self.wait(self._has_every_list)  # ready is said when the last of them is sent
             yield plugin
             if kubelet:
                 assert self.kubelet.crash is None, self.kubelet.crash
@@ -91,6 +90,8 @@ class Rig:
 
     async def wait_log(self, event, count=1, timeout_seconds=30.0):
         await self.wait(lambda: len(self.of(event)) >= count, timeout_seconds)
+        if event == "plugin.became_ready":  # said when the last list is sent
+            await self.wait(self._has_every_list)
 
     async def wait(self, condition, timeout_seconds=30.0):
         try:

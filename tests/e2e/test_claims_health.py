@@ -76,6 +76,8 @@ async def test_one_probe_that_times_out_is_unknown_and_three_in_a_row_are_a_faul
             node.node.answer(ECC, "TIMEOUT", gpu=node.uuid(5), times=failures)
             if is_out:
                 await node.kubelet.wait_allocatable(GPU, 7)
+            else:
+                await node.wait(lambda: all(rule.times == 0 for rule in node.node.live._rules))
             await asyncio.sleep(0.8)
             assert node.healthy() == node.uuids(0, 1, 2, 3, 4, 6, 7) | (set() if is_out else node.uuids(5))
         assert {cause for cause, _ in causes(node)} == ({"probe-failed"} if is_out else set())

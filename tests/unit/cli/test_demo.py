@@ -32,7 +32,9 @@ def test_the_demo_runs_to_its_end_in_plain_text_and_leaves_nothing(start_process
 def test_a_demo_that_is_ended_half_way_leaves_nothing_and_says_nothing(start_process, number):
     """SIGTERM crashed it in gRPC's clean-up, a terminal that was closed left its directories."""
     with tempfile.TemporaryDirectory(prefix="d-") as own:
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore it
         process = start_process("demo", environment={"TMPDIR": own})
+        signal.signal(signal.SIGINT, before)
         while "3. " not in process.stdout.readline():
             pass
         process.send_signal(number)
