@@ -204,7 +204,8 @@ class Reconciler:
         in_order = sorted(devices, key=lambda device: device.id)
         work = self._files.submit(lambda _: prepare(inventory, config, self._settings, in_order, held))
         try:
-            self._prepared = await asyncio.wait_for(work, PREPARE_SECONDS)
+            async with asyncio.timeout(PREPARE_SECONDS):  # not `wait_for`: before Python 3.12 it forgets a cancellation
+                self._prepared = await work
         except Exception as error:
             self._logger.exception("injection.failed")
             self._prepared = give_up_cdi(inventory, config, repr(error))

@@ -165,3 +165,25 @@ async def test_a_driver_that_is_away_is_said_once_not_at_each_probe(rig, fast):
         assert len(node.log) == lines
         node.node.clear()
         await node.kubelet.wait_allocatable(GPU, 4)
+
+
+async def test_an_end_that_comes_in_the_moment_in_which_a_list_has_been_prepared_is_not_forgotten(rig, fast):
+    """Before Python 3.12 `asyncio.wait_for` forgets a cancellation that comes as the awaited result does: the reconcile loop went
+    on, and the process left its sockets behind after four seconds of waiting for it."""
+    node = rig("l4x4", config=fast())
+    async with node.running() as plugin:
+        [reconciling] = [task for task in asyncio.all_tasks() if task.get_name() == "reconcile"]
+        files = plugin.supervisor._files
+        submit = files.submit
+
+        def cancelled_as_it_is_done(work):
+            future = submit(work)
+            if "_prepare" in work.__qualname__:
+                future.add_done_callback(lambda _: reconciling.cancel())
+            return future
+
+        files.submit = cancelled_as_it_is_done
+        node.write(fast(TWO_SHARED))
+        await node.wait(reconciling.done, 2.0)
+        assert reconciling.cancelled()
+        files.submit = submit
