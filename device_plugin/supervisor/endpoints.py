@@ -135,6 +135,8 @@ class Endpoints:
             return name not in self._failures  # an earlier process showed it, or did not get to that
         if endpoint.registration is None or self._presence is None or not self._presence.kubelet.is_accepting:
             return False
+        if self._snapshots.get(name, endpoint.snapshot) != endpoint.snapshot:
+            return True  # an `apply` under way has not come to it yet: what kubelet has been given is the list before
         waited = asyncio.get_running_loop().time() - endpoint.shown_at
         return not endpoint.registration.is_registered and waited < OWED_SECONDS
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from device_plugin.kubelet.api.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
+from device_plugin.kubelet.presence import Presence
 from device_plugin.kubelet.server import ResourceServer
 from device_plugin.kubelet.sockets import socket_name
 from device_plugin.supervisor.endpoints import Endpoints
 from device_plugin.supervisor.tasks import Tasks
 
 GPU = "nvidia.com/gpu"
+
+
+OLD = "nvidia.com/old"
 
 
 @pytest.fixture
@@ -55,3 +61,35 @@ async def test_ready_is_to_serve_something_and_all_of_it(endpoints, directory, s
     assert (list(endpoints.failures), endpoints.is_ready) == ([other], False)
     await endpoints.apply({})
     assert not endpoints.is_ready
+
+
+async def test_a_list_that_waits_for_another_one_is_owed_until_it_is_out(kubelet, directory, log, snapshot, monkeypatch):
+    """The last, empty list of a resource waits for those that take devices away. An answer that changed what is served in that
+    moment had the resource closed without it, and its capacity stayed at the node for five minutes."""
+    tasks = Tasks(log.logger)
+    presence = Presence(kubelet.socket, logger=log.logger)
+    tasks.start("presence", presence.run())
+    endpoints = Endpoints(directory, presence, tasks, answered=lambda _name, _ids: None, logger=log.logger)
+    await endpoints.apply({GPU: snapshot(["a"]), OLD: snapshot(["b"], name=OLD, unhealthy=["b"])})
+    await kubelet.record.wait_for(lambda: bool(kubelet.listed(OLD)))
+    waits, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def wait_listed(*_):
+        waits.set()
+        await goes_on.wait()
+        return True
+
+    monkeypatch.setattr(ResourceServer, "wait_listed", wait_listed)
+    applying = asyncio.create_task(
+        endpoints.apply({GPU: snapshot(["a"], unhealthy=["a"]), OLD: snapshot([], name=OLD)}),
+    )
+    await waits.wait()
+    assert endpoints.owes(OLD)
+    goes_on.set()
+    await applying
+    await kubelet.record.wait_for(lambda: not kubelet.listed(OLD))
+    async with asyncio.timeout(5):
+        while endpoints.owes(OLD):  # noqa: ASYNC110 - it is asked for, not told
+            await asyncio.sleep(0.01)
+    await endpoints.close()
+    await tasks.cancel()
