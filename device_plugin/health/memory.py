@@ -103,8 +103,10 @@ def _cause_from_json(item: Mapping[str, Any]) -> Cause:
 
 
 def _text(value: object) -> str:
+    """Half a surrogate pair, which JSON can hold, is no text that anybody could be told."""
     if not isinstance(value, str):
         raise TypeError(f"expected text, not {value!r}")
+    value.encode()
     return value
 
 

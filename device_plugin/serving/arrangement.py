@@ -94,8 +94,10 @@ def _device_from_json(value: Mapping[str, Any]) -> ServedDevice:
 
 
 def _text(value: object) -> str:
+    """Half a surrogate pair, which JSON can hold, is no text that kubelet could be told."""
     if not isinstance(value, str):
         raise TypeError(f"expected text, not {value!r}")
+    value.encode()
     return value
 
 

@@ -6,8 +6,10 @@ worth a warning, never a failed start.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,18 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         raise
 
 
+def _content(path: Path) -> bytes:
+    """The bytes of a regular file. Whatever else has the path is not read: a pipe that nobody writes to would hold up the start."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
 class StateFile:
     """Reads once, writes when the content differs or the file has gone."""
 
@@ -43,7 +57,7 @@ class StateFile:
     def read(self) -> tuple[dict[str, Any], str | None]:
         """The stored sections and, if the file was there but not usable, why."""
         try:
-            data = json.loads(self.path.read_bytes())
+            data = json.loads(_content(self.path))
         except FileNotFoundError:
             return {}, None
         except (OSError, ValueError, RecursionError) as error:

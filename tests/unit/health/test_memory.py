@@ -126,6 +126,7 @@ GOOD = {
         GOOD | {"kind": "driver"},
         GOOD | {"key": "seventy-nine"},
         GOOD | {"key": 79},
+        GOOD | {"detail": "XID \ud800"},
         GOOD | {"since": "then"},
         GOOD | {"since": float("inf")},
         GOOD | {"since": 10**400},

@@ -82,6 +82,8 @@ def test_the_good_one_of_this_module_is_good():
         {"version": 1, "resources": [{**GOOD["resources"][0], "policy": "greedy"}]},
         {"version": 1, "resources": [{**GOOD["resources"][0], "name": 7}]},
         with_device(id=None),
+        with_device(id="GPU-\ud800"),  # no list could name it
+        {"version": 1, "resources": [{**GOOD["resources"][0], "name": "nvidia.com/\ud800"}]},
         with_device(replica="1"),
         with_device(replica=True),
         with_device(deviceNodes=[1]),

@@ -1,6 +1,7 @@
 """The state file: whole or not at all, and never a reason not to start."""
 
 import json
+import os
 
 import pytest
 
@@ -36,6 +37,15 @@ def test_a_directory_in_its_place_is_said(tmp_path):
     sections, problem = StateFile(tmp_path).read()
     assert sections == {}
     assert problem
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_in_its_place_is_not_waited_for(tmp_path):
+    """Nobody writes to it: the start would hang before its first word, and every restart after it."""
+    os.mkfifo(tmp_path / FILE_NAME)
+    sections, problem = StateFile(tmp_path).read()
+    assert sections == {}
+    assert problem == f"{tmp_path / FILE_NAME} is not usable and is ignored: [Errno 22] it is no regular file"
 
 
 def test_the_same_content_is_not_written_twice(tmp_path):
