@@ -60,7 +60,8 @@ class Admission:
                 async with self._main_loop:
                     await self._allocate_all(state)
                 for container in waiting:
-                    await self.start_container(state.pod.name, container)
+                    if self._manager.pods.get(state.pod.name) is state:  # it may be deleted meanwhile
+                        await self.start_container(state.pod.name, container)
             except (PodRejected, StartRefused):
                 continue  # both are in the record, and a rejection in the pod's state
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from device_plugin.kubelet.registration import call_register
+from device_plugin.simulation.kubelet_admission import Admission
 from device_plugin.simulation.kubelet_devices import Container, Pod, PodRejected
 from device_plugin.simulation.kubelet_record import Happening
 from device_plugin.simulation.kubelet_socket import ListeningSocket
@@ -143,6 +144,23 @@ async def test_a_plugin_that_is_not_back_costs_the_stopped_pod(kubelet, plugin, 
         "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu, "
         "which is unexpected"
     )
+
+
+async def test_a_pod_that_is_deleted_while_it_is_admitted_anew_is_not_started(kubelet, plugin, snapshot, monkeypatch):
+    await plugin.register(snapshot(["a", "b"]))
+    await kubelet.admit(Pod.of("job", gpu=1))
+    kubelet.stop_container("job", "main")
+    allocate_all = Admission._allocate_all
+
+    async def allocate_and_be_deleted(self, state):
+        await allocate_all(self, state)
+        kubelet.delete("job")
+
+    monkeypatch.setattr(Admission, "_allocate_all", allocate_and_be_deleted)
+    await kubelet.restart()
+    await is_back(kubelet)
+    await kubelet.wait_readmitted()
+    assert len(kubelet.record.of(Happening.CONTAINER_STARTED)) == 1, "the one before kubelet's restart"
 
 
 async def test_a_held_device_that_became_unhealthy_costs_the_stopped_pod(kubelet, plugin, snapshot, monkeypatch):
