@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from device_plugin import __version__
@@ -46,11 +48,14 @@ if TYPE_CHECKING:
     from device_plugin.config.source import ConfigSource
     from device_plugin.logs import Logger
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_LARGE_BYTES = 1024 * 1024  # below it, the messages of a list of 8,000 devices are made a quarter faster
 END_SECONDS = 4.8  # kubelet gives a pod at least 5 s; a driver call that hangs must not use them up
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit status 0 after a signal, 1 for what made serving impossible. Raises ConfigError while there is no log to say it."""
+    give_memory_back()
     log_format = configure_logs(arguments)
     logger = get_logger()
     try:
@@ -71,6 +76,18 @@ def run(arguments: argparse.Namespace) -> int:
         logger.error("plugin.failed", reason=str(error))  # noqa: TRY400 - raised on purpose: its text says it all
         return 1
     return 0
+
+
+def give_memory_back() -> None:
+    """Have the C library return large blocks to the system when they are freed.
+
+    glibc begins so, but raises its limit with each one: after some lists of a thousand devices the process would keep 25 MiB that
+    it does not use. A C library without such a setting is left as it is.
+    """
+    with suppress(AttributeError):
+        set_option = ctypes.CDLL(None).mallopt
+        for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            set_option(option, _LARGE_BYTES)
 
 
 async def _serve(arguments: argparse.Namespace, settings: Settings, source: ConfigSource, node: Node, logger: Logger) -> None:
