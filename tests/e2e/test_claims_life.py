@@ -118,7 +118,7 @@ async def test_a_kubelet_that_looks_late_still_finds_every_id_it_was_answered(ri
                 with contextlib.suppress(PodRejected):  # what it chose from has changed meanwhile
                     await admission
             node.kubelet.manager.pods.clear()
-        assert len(node.kubelet.record.of(Happening.ALLOCATED)) >= 6
+        assert len(node.kubelet.record.of(Happening.ALLOCATED)) >= 3, "some of six; an edit may come before the answer"
         assert node.kubelet.crash is None
 
 
