@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from device_plugin.config.document import decode
 from device_plugin.config.load import text_hash
 from device_plugin.config.values import shown
 from device_plugin.errors import ConfigError
+from device_plugin.files import opened_regular
 from device_plugin.problems import Origin, Problem, ProblemKind, Severity
 from device_plugin.records import record
 
@@ -149,23 +149,14 @@ def _read_file(path: str) -> SourceText:
 
 
 def _content(path: str) -> bytes:
-    """The bytes of a file, or none of /dev/null, which the peer's config manager links to. Never blocks on a pipe."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise OSError(errno.EISDIR, "it is a directory", path)
-        is_null = stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(1, 3)
-        if not stat.S_ISREG(status.st_mode) and not is_null:
-            raise OSError(errno.EINVAL, "it is no regular file", path)
+    """The bytes of a file, or none of /dev/null, which the peer's config manager links to."""
+    with opened_regular(path, or_null=True) as descriptor:
         content = b""
         while part := os.read(descriptor, MAX_BYTES + 1):
             content += part
             if len(content) > MAX_BYTES:
                 raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES} bytes, the most a ConfigMap can hold", path)
         return content
-    finally:
-        os.close(descriptor)
 
 
 def _reason(error: OSError) -> str:

@@ -8,11 +8,11 @@ process (its events, its driver session, its injection) is found anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
 from device_plugin.health.cause import Cause, CauseKind, ClearedBy
 from device_plugin.health.state import GpuEvidence, HealthState
+from device_plugin.stored import stored_seconds, stored_text
 
 VERSION = 1
 
@@ -67,8 +67,8 @@ def _each(items: object, what: str, read: Any, notes: list[str]) -> list[Any]:
 
 
 def _gpu_from_json(item: Mapping[str, Any]) -> GpuEvidence:
-    asked = tuple((_count(xid), _seconds(at)) for xid, at in item["asked"])
-    return GpuEvidence(_text(item["uuid"]), failed_probes=_count(item["failedProbes"]), asked=asked)
+    asked = tuple((_count(xid), stored_seconds(at)) for xid, at in item["asked"])
+    return GpuEvidence(stored_text(item["uuid"]), failed_probes=_count(item["failedProbes"]), asked=asked)
 
 
 def _cause_to_json(cause: Cause) -> dict[str, Any]:
@@ -85,42 +85,28 @@ def _cause_to_json(cause: Cause) -> dict[str, Any]:
 
 
 def _cause_from_json(item: Mapping[str, Any]) -> Cause:
-    kind, key = CauseKind(item["kind"]), _text(item["key"])
+    kind, key = CauseKind(item["kind"]), stored_text(item["key"])
     if kind in _OF_THE_PROCESS:
         raise ValueError(f"causes of kind {kind} are not stored")
     if kind is CauseKind.XID:
         int(key)
     return Cause(
         kind=kind,
-        gpu_uuid=_text(item["gpuUuid"]),
+        gpu_uuid=stored_text(item["gpuUuid"]),
         key=key,
-        detail=_text(item["detail"]),
-        since=_seconds(item["since"]),
+        detail=stored_text(item["detail"]),
+        since=stored_seconds(item["since"]),
         cleared_by=ClearedBy(item["clearedBy"]),
         hardware_id=_text_or_none(item["hardwareId"]),
         device_id=_text_or_none(item["deviceId"]),
     )
 
 
-def _text(value: object) -> str:
-    """Half a surrogate pair, which JSON can hold, is no text that anybody could be told."""
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, not {value!r}")
-    value.encode()
-    return value
-
-
 def _text_or_none(value: object) -> str | None:
-    return None if value is None else _text(value)
+    return None if value is None else stored_text(value)
 
 
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise TypeError(f"expected a number from 0 up, not {value!r}")
     return value
-
-
-def _seconds(value: object) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not isfinite(value):
-        raise TypeError(f"expected a time in seconds, not {value!r}")
-    return float(value)

@@ -7,11 +7,11 @@ health has its own, and whether hardware is held is found anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
 from device_plugin.serving.served import Served, ServedDevice, ServedResource
 from device_plugin.sharing.offer import Device, PreferencePolicy
+from device_plugin.stored import stored_seconds, stored_text
 
 VERSION = 1
 
@@ -67,7 +67,7 @@ def _device_to_json(served: ServedDevice) -> dict[str, Any]:
 
 def _resource_from_json(value: Mapping[str, Any]) -> ServedResource:
     return ServedResource(
-        name=_text(value["name"]),
+        name=stored_text(value["name"]),
         devices=tuple(_device_from_json(item) for item in value["devices"]),
         policy=PreferencePolicy(value["policy"]),
         fail_requests_greater_than_one=value["failRequestsGreaterThanOne"] is True,
@@ -79,35 +79,21 @@ def _device_from_json(value: Mapping[str, Any]) -> ServedDevice:
     since = value["leavingSince"]
     return ServedDevice(
         Device(
-            id=_text(value["id"]),
-            hardware_id=_text(value["hardwareId"]),
-            gpu_uuid=_text(value["gpuUuid"]),
-            index=_text(value["index"]),
+            id=stored_text(value["id"]),
+            hardware_id=stored_text(value["hardwareId"]),
+            gpu_uuid=stored_text(value["gpuUuid"]),
+            index=stored_text(value["index"]),
             replica=_number(value["replica"]),
             numa_node=_number(value["numaNode"]),
-            device_nodes=tuple(_text(node) for node in value["deviceNodes"]),
+            device_nodes=tuple(stored_text(node) for node in value["deviceNodes"]),
             gpu_instance_id=_number(value["gpuInstanceId"]),
             compute_instance_id=_number(value["computeInstanceId"]),
         ),
-        leaving_since=None if since is None else _seconds(since),
+        leaving_since=None if since is None else stored_seconds(since),
     )
-
-
-def _text(value: object) -> str:
-    """Half a surrogate pair, which JSON can hold, is no text that kubelet could be told."""
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, not {value!r}")
-    value.encode()
-    return value
 
 
 def _number(value: object) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise TypeError(f"expected a whole number, not {value!r}")
     return value
-
-
-def _seconds(value: object) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not isfinite(value):
-        raise TypeError(f"expected a time in seconds, not {value!r}")
-    return float(value)

@@ -6,13 +6,13 @@ worth a warning, never a failed start.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from device_plugin.files import opened_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,18 +35,6 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         raise
 
 
-def _content(path: Path) -> bytes:
-    """The bytes of a regular file. Whatever else has the path is not read: a pipe that nobody writes to would hold up the start."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(descriptor)
-
-
 class StateFile:
     """Reads once, writes when the content differs or the file has gone."""
 
@@ -57,7 +45,8 @@ class StateFile:
     def read(self) -> tuple[dict[str, Any], str | None]:
         """The stored sections and, if the file was there but not usable, why."""
         try:
-            data = json.loads(_content(self.path))
+            with opened_regular(self.path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = json.load(file)
         except FileNotFoundError:
             return {}, None
         except (OSError, ValueError, RecursionError) as error:
